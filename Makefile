@@ -1,0 +1,93 @@
+# One command each. The first to need .venv makes it.
+
+PYTHON ?= python3
+BIN := .venv/bin
+QUIET := --quiet --quiet --disable-pip-version-check
+
+# What `make run` asks, and whom: make run MODEL=provider:name PROMPT="..."
+# Plain assignments, so that a variable in the environment never chooses a model that costs money.
+MODEL = offline:demo
+PROMPT = List the files here and read README.md.
+export MODEL PROMPT
+
+# Modules of which every branch must be covered: the values and the loop.
+WHOLE := errors messages usage events transcript limits loop _tool_calls
+comma := ,
+empty :=
+WHOLE_FILES := $(subst $(empty) ,$(comma),$(WHOLE:%=src/treadle/%.py))
+
+.PHONY: run test check format lint types imports docs wheel bench bench-peers fuzz fix clean
+
+run: .venv/package
+	@$(BIN)/treadle run -m "$$MODEL" "$$PROMPT"
+
+# `coverage run` and not pytest's plugin: treadle's own pytest plugin is imported before that one starts to measure.
+test: .venv/dev
+	@$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 --dist worksteal
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+	@$(BIN)/coverage report --include=$(WHOLE_FILES) --fail-under=100
+
+# The cheap checks first, the tests and their summary last.
+check: format lint types imports docs wheel test
+
+format: .venv/dev
+	$(BIN)/ruff format --check --quiet
+
+lint: .venv/dev
+	$(BIN)/ruff check --quiet
+
+types: .venv/dev
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+imports: .venv/dev
+	$(BIN)/lint-imports --no-logo
+
+docs: .venv/dev
+	$(BIN)/sphinx-build -q --fail-on-warning --keep-going -b html docs docs/_build
+
+# The wheel as a user gets it: alone in a fresh environment, away from the source. Its types must be whole, too.
+wheel: .venv/dev
+	@rm -rf build/wheel
+	$(BIN)/python -m pip wheel $(QUIET) --no-deps --wheel-dir build/wheel .
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install $(QUIET) build/wheel/*.whl
+	cd build/wheel && venv/bin/python -W error -c "import treadle; print(treadle.__file__)"
+	cd build/wheel && venv/bin/treadle --version
+	cd build/wheel && venv/bin/treadle run -m offline:demo "List the files here."
+	$(BIN)/pyright --pythonpath build/wheel/venv/bin/python --verifytypes treadle --ignoreexternal
+
+bench: .venv/dev
+	$(BIN)/python benchmarks/run.py
+
+bench-peers: .venv/dev
+	$(BIN)/python benchmarks/run.py --peers
+
+# The properties at length: some minutes where `make test` takes seconds.
+fuzz: .venv/dev
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile=fuzz
+
+# Formats, and mends what ruff can mend by itself.
+fix: .venv/dev
+	$(BIN)/ruff check --fix --quiet
+	$(BIN)/ruff format --quiet
+
+clean:
+	rm -rf .venv build dist docs/_build .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/pip:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install $(QUIET) --upgrade "pip>=25.1"
+	@touch $@
+
+.venv/package: .venv/pip pyproject.toml
+	$(BIN)/python -m pip install $(QUIET) --editable .
+	@touch $@
+
+# pip >= 25.1 reads dependency groups.
+.venv/dev: .venv/package
+	$(BIN)/python -m pip install $(QUIET) --group dev
+	@touch $@

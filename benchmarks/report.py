@@ -1,0 +1,114 @@
+"""From figures to a page: medians, ratios of the same round, goals met and missed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+import platform
+from typing import TYPE_CHECKING
+
+import peers
+from clients import CLIENTS
+from figures import Count, Results, Row, counts, median, rows
+
+if TYPE_CHECKING:
+    from plan import Sizes
+
+COUNTED = ("httpx2", "treadle")
+
+
+def ratio(row: Row, floor: str) -> float:
+    """Treadle's multiple of a floor: the median over rounds, each against the floor of its own round."""
+    pairs = zip(row.samples("treadle"), row.samples(floor), strict=False)
+    return median([ours / theirs for ours, theirs in pairs if theirs])
+
+
+def verdict(row: Row) -> str:
+    """Whether Treadle reached the goal of this line."""
+    if not row.goal:
+        return ""
+    reached = ratio(row, "httpx2") if row.goal.of_h else median(row.samples("treadle"))
+    return "met" if reached <= row.goal.limit else "**missed**"
+
+
+def _table(header: list[str], lines: list[list[str]]) -> str:
+    rule = ["---"] * len(header)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *lines])
+
+
+def _cell(values: list[float], digits: int) -> str:
+    if not values:
+        return ""
+    middle = f"{median(values):,.{digits}f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):,.{digits}f}-{max(values):,.{digits}f})"
+
+
+def goals_table(every: list[Row]) -> str:
+    """Treadle against the floors and its goals."""
+    lines = []
+    for row in every:
+        if ours := row.samples("treadle"):
+            multiples = [ratio(row, floor) for floor in ("httpx2", "aiohttp")]
+            shown = ["" if math.isnan(multiple) else f"{multiple:.2f}" for multiple in multiples]
+            lines.append([row.title, _cell(ours, row.digits), *shown, str(row.goal or ""), verdict(row)])
+    return _table(["", "Treadle", "x H", "x F", "must reach", ""], lines)
+
+
+def clients_table(every: list[Row], names: list[str]) -> str:
+    """Everybody's figures."""
+    lines = [[row.title, *[_cell(row.samples(name), row.digits) for name in names]] for row in every]
+    return _table(["", *[CLIENTS[name].label for name in names]], lines)
+
+
+def counts_table(every: list[Count], names: list[str]) -> str:
+    """The operation counts of Treadle and of the floor it is compared with."""
+
+    def written(count: Count, name: str) -> str:
+        value = count.value(name)
+        return "" if math.isnan(value) else f"{value:{count.form}}"
+
+    def reached(count: Count) -> str:
+        if not count.goal or math.isnan(count.value("treadle")):
+            return ""
+        return f"{count.goal}: " + ("met" if count.value("treadle") <= count.goal.limit else "**missed**")
+
+    lines = [[count.title, *[written(count, name) for name in names], reached(count)] for count in every]
+    return _table(["", *[CLIENTS[name].label for name in names], "must reach"], lines)
+
+
+def environment(names: list[str]) -> str:
+    """Versions and machine, without its name."""
+    ours = ("aiohttp", "httpx2", "msgspec", "openai", "pydantic", "treadle")
+    versions = [f"{each} {peers.version_of('treadle', each)}" for each in ours]
+    for name in names:
+        if CLIENTS[name].requires:
+            alongside = [f"{each} {peers.version_of(name, each)}" for each in ("openai", "pydantic")]
+            distribution = CLIENTS[name].distribution
+            versions.append(f"{distribution} {peers.version_of(name, distribution)} (with {', '.join(alongside)})")
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} {platform.release()}"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{python}; {machine}; load {os.getloadavg()[0]:.1f} at the end.\n\n{', '.join(versions)}."
+
+
+def render(results: Results, sizes: Sizes, peer_names: tuple[str, ...], failures: list[str]) -> str:
+    """The whole page."""
+    every = rows(results, sizes)
+    names = [name for name, entry in CLIENTS.items() if not entry.requires or name in peer_names]
+    today = dt.datetime.now(dt.UTC).date()
+    parts = [
+        "# Results",
+        f"Written by `benchmarks/run.py` on {today}; not edited by hand. `README.md` beside it says how to read this.",
+        environment(names),
+        "## Goals",
+        goals_table(every),
+        "## All clients",
+        "Medians over the rounds (smallest-largest).",
+        clients_table(every, names),
+    ]
+    if counted := [name for name in COUNTED if results["counts-text-1000"][name]]:
+        parts += ["## Operation counts", "The load of the machine does not change these."]
+        parts.append(counts_table(counts(results), counted))
+    if failures:
+        parts += ["## Failures", "\n".join(f"- {failure}" for failure in failures)]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,94 @@
+"""Refuses an agent's configuration where it is wrong, clashes, or asks for what the model cannot do."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from treadle.errors import ConfigError, UnsupportedError
+from treadle.limits import Limits
+from treadle.model import Model, ModelSettings, Reasoning, model_ref
+from treadle.output import FINAL_TOOL
+from treadle.toolsets import Toolset
+
+if TYPE_CHECKING:
+    from treadle._config import AgentConfig
+
+
+def check_config(config: AgentConfig) -> None:
+    """Raises `ConfigError`, or `UnsupportedError` that names everything the model lacks."""
+    if not isinstance(config.model, Model):
+        raise ConfigError(f'model is a Model or a "provider:name" string, and is {config.model!r:.80}')
+    _check_types(config)
+    _check_numbers(config)
+    _check_names(config)
+    _check_capabilities(config)
+
+
+def _check_types(config: AgentConfig) -> None:
+    for field, kind in (("limits", Limits), ("settings", ModelSettings), ("reasoning", Reasoning), ("name", str)):
+        value = getattr(config, field)
+        if not isinstance(value, kind) and not (value is None and field != "limits"):
+            raise ConfigError(f"{field} is a {kind.__name__}, and is {value!r:.80}")
+    if not (config.instructions is None or isinstance(config.instructions, str) or callable(config.instructions)):
+        raise ConfigError(f"instructions is a string or a function, and is {config.instructions!r:.80}")
+    for toolset in config.toolsets:
+        if not isinstance(toolset, Toolset):
+            raise ConfigError(f"{toolset!r:.80} is no toolset: it needs __aenter__, __aexit__ and tools()")
+    for condition in config.stop_when:
+        if not callable(condition):
+            raise ConfigError(f"{condition!r:.80} is no stop condition: give a function of the steps")
+    for tap in config.taps:
+        if not callable(tap) or inspect.iscoroutinefunction(tap):
+            raise ConfigError(f"{tap!r:.80} is no tap: give a plain function of one event; start a task in it to wait")
+
+
+def _check_numbers(config: AgentConfig) -> None:
+    for field, smallest in (("parallelism", 1), ("max_output_tokens", 1), ("max_result_bytes", 0)):
+        value = getattr(config, field)
+        if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
+            raise ConfigError(f"{field} is a whole number from {smallest} on, and is {value!r}")
+
+
+def _check_names(config: AgentConfig) -> None:
+    names = [tool.name for tool in config.tools]
+    if double := [name for name, count in Counter(names).items() if count > 1]:
+        raise ConfigError(f"two tools are named {double[0]!r}: rename one with @tool(name=...)")
+    if config.output is not str and FINAL_TOOL in names:
+        raise ConfigError(f"the name {FINAL_TOOL!r} is taken by output=...: rename the tool with @tool(name=...)")
+    choice = None if config.settings is None else config.settings.tool_choice
+    if choice not in (None, "auto", "required", "none", *names) and not config.toolsets:
+        raise ConfigError(f"tool_choice={choice!r} names no tool: use auto, required, none or one of {names}")
+
+
+def _check_capabilities(config: AgentConfig) -> None:
+    can, lacks = config.model.capabilities, dict[str, str]()
+    if (config.tools or config.toolsets) and not can.tools:
+        lacks["tools"] = "call tools (leave out tools and toolsets)"
+    if config.output is not str and not (can.output_schema or can.tools):
+        lacks["output_schema"] = "give typed output (leave out output)"
+    lacks |= _missing_reasoning(config.reasoning, can) if config.reasoning is not None else {}
+    if lacks:
+        model = str(model_ref(config.model))
+        raise UnsupportedError(
+            f"{model} cannot {', nor '.join(lacks.values())}; or choose another model",
+            model=model,
+            feature=next(iter(lacks)),
+        )
+
+
+def _missing_reasoning(reasoning: Reasoning, can: Any) -> dict[str, str]:
+    if not can.reasoning:
+        return {"reasoning": "reason (leave out reasoning)"}
+    lacks = {}
+    if reasoning.effort is not None and not can.effort:
+        lacks["effort"] = "take a reasoning effort (leave out effort)"
+    if (budget := reasoning.budget_tokens) is not None:
+        if can.min_reasoning_budget is None:
+            lacks["min_reasoning_budget"] = "take a reasoning budget (leave out budget_tokens)"
+        elif budget < can.min_reasoning_budget:
+            lacks["min_reasoning_budget"] = (
+                f"reason on fewer than {can.min_reasoning_budget} tokens (raise budget_tokens)"
+            )
+    return lacks

@@ -1,0 +1,62 @@
+"""What a loop is given: its agent's configuration, and what one run adds to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from treadle.events import Event
+    from treadle.limits import Limits, StopCondition
+    from treadle.messages import Message
+    from treadle.model import Model, ModelSettings, Reasoning, ToolSpec
+    from treadle.output import OutputSpec
+    from treadle.result import RunContext
+    from treadle.tools import Tool
+    from treadle.toolsets import Toolset
+
+
+class ToolTable:
+    """The tools of a step by name, and what the model is told of them. Of two with one name the first wins."""
+
+    def __init__(self, tools: Sequence[Tool[..., Any]]) -> None:
+        self.source = tools
+        self.by_name: Mapping[str, Tool[..., Any]] = {tool.name: tool for tool in reversed(tools)}
+        self.specs: tuple[ToolSpec, ...] = tuple(self.by_name[name].spec for name in sorted(self.by_name))
+
+
+@dataclass(frozen=True, eq=False)
+class AgentConfig:
+    """What the loop needs to know of its agent."""
+
+    model: Model
+    name: str | None
+    instructions: str | Callable[[RunContext[Any]], Any] | None
+    tools: tuple[Tool[..., Any], ...]
+    toolsets: tuple[Toolset, ...]
+    output: Any
+    deps: Any
+    reasoning: Reasoning | None
+    settings: ModelSettings | None
+    max_output_tokens: int
+    limits: Limits
+    parallelism: int
+    stop_when: tuple[StopCondition, ...]
+    taps: tuple[Callable[[Event], object], ...]
+    max_result_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class RunInput:
+    """What one run is given: repaired messages, and what overrides the agent."""
+
+    run_id: str
+    history: tuple[Message, ...]
+    new: tuple[Message, ...]
+    deps: Any
+    settings: ModelSettings | None
+    table: ToolTable
+    spec: OutputSpec | None
+    final_tool: bool

@@ -1,0 +1,155 @@
+"""What a person sees: the answer on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from treadle.events import (
+    ModelFinish,
+    ModelRetry,
+    RunFinish,
+    StepFinish,
+    TextDelta,
+    ToolFinish,
+    ToolProgress,
+    ToolStart,
+    encode_event,
+)
+from treadle.usage import StopReason, Usage
+
+if TYPE_CHECKING:
+    from treadle.events import Event
+
+MAX_LINE = 200
+# Control characters steer a terminal, and the bidirectional ones reorder what is read; models, tools and files may
+# hold any. A carriage return goes: shown it would mark every line of some files, obeyed it would overwrite one.
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+_VISIBLE |= {
+    code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+}
+_VISIBLE[ord("\r")] = ""
+
+
+def neutral(text: str) -> str:
+    """`text` with nothing in it that a terminal would obey, except line ends and tabs."""
+    return text if text.isprintable() else text.translate(_VISIBLE)
+
+
+def one_line(text: str, longest: int = MAX_LINE) -> str:
+    """`text` as one neutral line of at most `longest` characters."""
+    line = neutral(" ".join(text[: longest * 4].split()))
+    return line if len(line) <= longest else line[: longest - 3] + "..."
+
+
+def say(line: str) -> None:
+    """Prints a line on standard error, if there is one."""
+    with contextlib.suppress(OSError, ValueError):
+        print(one_line(line, 2000), file=sys.stderr, flush=True)
+
+
+def complain(message: str, code: int = 1) -> int:
+    """Prints an error as one line, and returns `code`."""
+    say(f"treadle: {message}")
+    return code
+
+
+class Tally:
+    """The summary of a run, from its events: also of one that is cut off before its `run_finish`."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._usage = Usage()
+        self._unknown = False
+        self._steps = 0
+        self.stop = StopReason.CANCELLED
+        self.limit: str | None = None
+
+    def feed(self, event: Event) -> None:
+        match event:
+            case ModelFinish():
+                self._usage += event.usage or Usage()
+                self._unknown |= event.usage is None
+            case StepFinish():
+                self._steps = event.index + 1
+            case RunFinish():
+                self._usage, self._steps, self.stop, self.limit = event.usage, event.steps, event.stop, event.limit
+
+    def line(self) -> str:
+        parts = [f"{self._steps} step{'s' * (self._steps != 1)}", self._tokens(), *self._cost()]
+        parts.append(f"{time.monotonic() - self._started:.1f} s")
+        if not self.stop.complete:
+            parts.append(f"stopped: {self.stop.value}" + (f" (limit: {self.limit})" if self.limit else ""))
+        return ", ".join(parts)
+
+    def _tokens(self) -> str:
+        total = self._usage.total_tokens
+        if self._unknown and not total:
+            return "tokens unknown"
+        return f"{'at least ' * self._unknown}{total:,} token{'s' * (total != 1)}"
+
+    def _cost(self) -> list[str]:
+        cost = self._usage.cost_usd
+        return [] if cost is None else [f"{'at least ' * (not self._usage.cost_complete)}${cost:.4f}"]
+
+
+class Screen:
+    """Shows a run's events as they come."""
+
+    def __init__(self, out: TextIO | None, *, json: bool = False) -> None:
+        self._out = out
+        self._json = json
+        self._tty = out is not None and out.isatty()
+        self._in_line = False
+        self._names: dict[str, str] = {}
+        self.tally = Tally()
+        if out is not None and hasattr(out, "reconfigure"):
+            out.reconfigure(errors="backslashreplace")
+
+    def show(self, event: Event) -> None:
+        """Raises `BrokenPipeError` when whoever reads standard output is gone."""
+        self.tally.feed(event)
+        if self._json:
+            self._write(encode_event(event).decode() + "\n")
+        match event:
+            case TextDelta(text=text) if not self._json and text:
+                self._write(neutral(text) if self._tty else text)
+                self._in_line = not text.endswith("\n")
+            case ModelFinish():
+                self.end_line()
+            case ModelRetry():
+                self._note(f"request failed, attempt {event.attempt} in {event.delay_seconds:.1f} s: {event.error}")
+            case ToolStart():
+                self._names[event.call_id] = event.name
+                self._note(f"tool {event.name} {event.args}")
+            case ToolProgress():
+                self._note(f"tool {self._names.get(event.call_id, '')}: {event.message}")
+            case ToolFinish():
+                self._note(f"tool {event.name} {_outcome(event)}")
+
+    def end_line(self) -> None:
+        """Ends the line that the answer is in, so that every answer ends with a newline."""
+        if self._in_line:
+            self._in_line = False
+            self._write("\n")
+
+    def _note(self, text: str) -> None:
+        if self._tty:
+            self.end_line()
+        say(one_line(text))
+
+    def _write(self, text: str) -> None:
+        if self._out is not None:
+            self._out.write(text)
+            self._out.flush()
+
+
+def _outcome(event: ToolFinish) -> str:
+    if event.refused:
+        return f"refused: {event.result.content}"
+    if event.is_error:
+        return f"failed: {event.result.content}"
+    lines = event.result.content.count("\n") + 1
+    return f"done in {event.duration_seconds:.2f} s: {lines} line{'s' * (lines != 1)}"

@@ -1,0 +1,116 @@
+"""The model seam: one request in, deltas and one `ModelFinish` out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import msgspec
+
+from treadle.errors import ConfigError
+from treadle.messages import Message, ModelRef
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from treadle.events import ModelEvent
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model can do. Asking for anything else is refused before a request is sent.
+
+    `min_reasoning_budget` is the smallest `Reasoning(budget_tokens=...)` taken; None where a budget cannot be set.
+    """
+
+    tools: bool = True
+    reasoning: bool = False
+    effort: bool = False
+    min_reasoning_budget: int | None = None
+    hosted_mcp: bool = False
+    hosted_web_search: bool = False
+    output_schema: bool = False
+    cost: bool = False
+    token_counting: bool = False
+    files: bool = False
+
+
+class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
+    """How much the model should think, and whether consumers see it.
+
+    `effort` is the provider's own word (none, minimal, low, medium, high, xhigh, max) and passed through.
+    """
+
+    effort: str | None = None
+    budget_tokens: int | None = None
+    show: bool = False
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampling and routing of a request. None leaves the provider's default.
+
+    `tool_choice` is `auto`, `required`, `none` or a tool's name. `extra_body` is merged into the request's JSON and
+    `extra_headers` into its headers, untouched.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop_sequences: tuple[str, ...] = ()
+    tool_choice: str | None = None
+    extra_body: dict[str, Any] = {}
+    extra_headers: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop_sequences, str):
+            raise ConfigError("stop_sequences is a tuple of strings: write stop_sequences=('END',)")
+        msgspec.structs.force_setattr(self, "stop_sequences", tuple(self.stop_sequences))
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """What a model is told of one tool. The schemas are JSON Schema."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None = None
+
+
+class ModelRequest(msgspec.Struct, frozen=True):
+    """One request, already checked against the model's capabilities. Read-only: replace it, do not change it.
+
+    `messages` extends the messages of the run's last request; `tools` are sorted by name. `output_schema` asks for
+    an answer that is JSON of that schema.
+    """
+
+    instructions: str | None
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    output_schema: dict[str, Any] | None = None
+    reasoning: Reasoning | None = None
+    settings: ModelSettings | None = None
+    max_output_tokens: int = 32_000
+    hosted_mcp: tuple[Any, ...] = ()
+    hosted_web_search: bool = False
+    sequential_tools: bool = False
+
+
+@runtime_checkable
+class Model(Protocol):
+    """One endpoint that answers one request.
+
+    `stream` makes one request. It yields deltas, hosted tool events and, from wrappers, `ModelRetry`, then exactly one
+    `ModelFinish` and nothing after it. Failure is one raised exception. Optional: `count_tokens(request)`, and
+    `aclose()`, which never closes the shared connection pool.
+    """
+
+    @property
+    def provider(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def capabilities(self) -> Capabilities: ...
+    def stream(self, request: ModelRequest, /) -> AsyncIterator[ModelEvent]: ...
+
+
+def model_ref(model: Model) -> ModelRef:
+    """The model's `provider:name`."""
+    return ModelRef(model.provider, model.name)

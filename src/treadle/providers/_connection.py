@@ -1,0 +1,324 @@
+"""The way to a provider and back: one pool per event loop, the bytes of an answer, its events, what can break.
+
+Every adapter goes through here. `httpx2` is imported with the first request, never before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Self
+
+from treadle.errors import (
+    ConfigError,
+    ModelConnectionError,
+    ModelError,
+    ModelRequestsDenied,
+    ModelResponseError,
+    StreamIdleError,
+)
+from treadle.providers._errors import Refusal, read_refusal
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+    from types import TracebackType
+
+    import httpx2
+
+CONNECT_SECONDS = 10.0
+# httpx2 looks at every idle connection when a request begins or ends: few idle ones keep that cheap.
+IDLE_CONNECTIONS = 32
+IDLE_CONNECTION_SECONDS = 60.0
+# How long the end of a body may take once its last event is in. A connection whose body ended can be used again.
+END_OF_BODY_SECONDS = 0.05
+_BOM = b"\xef\xbb\xbf"
+
+
+# Body bytes to events
+
+
+class EventSplitter:
+    """Cuts the bytes of an event stream into `(name, data)`, whatever pieces they come in.
+
+    Follows the `text/event-stream` rules of the HTML standard: LF, CRLF or CR, comments, a byte order mark, data of
+    several lines. Events without data are left out, and a last event needs no blank line after it.
+    """
+
+    __slots__ = ("_after_cr", "_rest")
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._after_cr = False
+
+    def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
+        """The events that `data` completes."""
+        if not data:
+            return []
+        if self._after_cr or b"\r" in data:
+            data = self._unify(data)
+        if self._rest:
+            seen = len(self._rest)
+            self._rest += data
+            if self._rest.find(b"\n\n", seen - 1) < 0:
+                return []
+            data = bytes(self._rest)
+            self._rest.clear()
+        blocks = data.split(b"\n\n")
+        self._rest += blocks.pop()
+        return [event for block in blocks if (event := _event(block)) is not None]
+
+    def finish(self) -> list[tuple[bytes, bytes]]:
+        """The event that the end of the body completes, if there is one."""
+        block = bytes(self._rest)
+        self._rest.clear()
+        event = _event(block)
+        return [] if event is None else [event]
+
+    def _unify(self, data: bytes) -> bytes:
+        """`data` with LF for every line end. A CRLF may be cut in two."""
+        if self._after_cr:
+            data = data.removeprefix(b"\n")
+        self._after_cr = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _event(block: bytes) -> tuple[bytes, bytes] | None:
+    if block.startswith(b"data: ") and b"\n" not in block:
+        return b"", block[6:]
+    name, lines = b"", []
+    for line in block.removeprefix(_BOM).split(b"\n"):
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            lines.append(value.removeprefix(b" "))
+        elif field == b"event":
+            name = value.removeprefix(b" ")
+    data = b"\n".join(lines)
+    return (name, data) if data.strip() else None
+
+
+# The pool
+
+_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[httpx2.AsyncClient, AsyncGenerator[Any, None]]]
+_clients = weakref.WeakKeyDictionary()
+_clients_lock = threading.Lock()
+
+
+async def shared_client() -> httpx2.AsyncClient:
+    """The pool of the running loop. It closes itself with the loop.
+
+    `asyncio.run` and `asyncio.Runner` finish a loop's asynchronous generators before they close it; the pool is held
+    by such a generator. Whoever closes a loop by hand awaits `loop.shutdown_asyncgens()` first, as asyncio asks.
+    """
+    loop = asyncio.get_running_loop()
+    found = _clients.get(loop)
+    if found is not None:
+        return found[0]
+    keeper = _keep_client(loop)
+    client = await anext(keeper)
+    with _clients_lock:
+        for other in [other for other in _clients if other.is_closed()]:
+            del _clients[other]
+        _clients[loop] = client, keeper
+    return client
+
+
+async def _keep_client(loop: asyncio.AbstractEventLoop) -> AsyncGenerator[httpx2.AsyncClient, None]:
+    client = _new_client()
+    try:
+        yield client
+    finally:
+        with _clients_lock:
+            _clients.pop(loop, None)
+        await client.aclose()
+
+
+def _new_client() -> httpx2.AsyncClient:
+    from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+    import httpx2
+
+    return httpx2.AsyncClient(
+        verify=_tls(),
+        limits=httpx2.Limits(
+            max_connections=None,
+            max_keepalive_connections=IDLE_CONNECTIONS,
+            keepalive_expiry=IDLE_CONNECTION_SECONDS,
+        ),
+        timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+        # Models with different keys share the pool, so no cookie of one may reach another.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+    )
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Reading the certificates costs 15 ms, so every loop's pool shares them."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
+# One endpoint
+
+
+class Connection:
+    """Sends one model's requests and translates what goes wrong.
+
+    `headers` is called with the first request and raises where a key is missing. `refused` makes the error of an
+    answer with a status of 300 and above.
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: str,
+        model: str,
+        headers: Callable[[], dict[str, str]],
+        refused: Callable[[Refusal], ModelError],
+        client: httpx2.AsyncClient | None = None,
+        idle_timeout_seconds: float = 120.0,
+    ) -> None:
+        self._provider, self._model = provider, model
+        self._make_headers = headers
+        self._headers: dict[str, str] | None = None
+        self._refused = refused
+        self._client = client
+        self._idle_seconds = idle_timeout_seconds
+        self._urls: dict[str, httpx2.URL] = {}
+
+    async def post(self, url: str, body: bytes, extra_headers: Mapping[str, str] | None = None) -> Answer:
+        """The beginning of an answer with a status below 300. Raises `ModelError` for every failure.
+
+        Whoever gets the answer closes it.
+        """
+        check_allowed()
+        headers = self._headers = self._headers if self._headers is not None else self._make_headers()
+        client = self._client if self._client is not None else await shared_client()
+        request = self._request(client, url, body, {**headers, **extra_headers} if extra_headers else headers)
+        try:
+            answer = Answer(await client.send(request, stream=True))
+            if answer.status < 300:
+                return answer
+            raise self._refused(await _refusal(answer))
+        except Exception as error:
+            if isinstance(error, ModelError) or (failure := self.failure(error)) is None:
+                raise
+            raise failure from error
+
+    def _request(self, client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> httpx2.Request:
+        if url not in self._urls:
+            import httpx2
+
+            self._urls[url] = httpx2.URL(url)
+        timeout = {**client.timeout.as_dict(), "read": self._idle_seconds}
+        try:
+            return client.build_request(
+                "POST", self._urls[url], content=body, headers=headers, extensions={"timeout": timeout}
+            )
+        except UnicodeEncodeError:
+            # Without the cause: its text would show the value, which may be a key.
+            raise ConfigError("extra_headers must be plain ASCII: an HTTP header carries nothing else") from None
+
+    def failure(self, error: BaseException) -> ModelError | None:
+        """`error` of the network as ours, or None for anything else."""
+        for kind, (ours, why, retryable) in _failures().items():
+            if isinstance(error, kind):
+                detail = " ".join(str(error).split()) or type(error).__name__
+                text = why.format(idle=self._idle_seconds, connect=CONNECT_SECONDS, detail=detail)
+                return ours(
+                    f"{self._provider}:{self._model}: {text}",
+                    provider=self._provider,
+                    model=self._model,
+                    retryable=retryable,
+                )
+        return None
+
+
+@functools.cache
+def _failures() -> dict[type[BaseException], tuple[type[ModelError], str, bool]]:
+    """The one table of what breaks on the way. The first that fits counts."""
+    import httpx2
+
+    broke = "the connection broke before the answer's end ({detail})"
+    return {
+        httpx2.ReadTimeout: (StreamIdleError, "nothing came for {idle:g} seconds", True),
+        httpx2.ConnectTimeout: (ModelConnectionError, "no connection within {connect:g} seconds", True),
+        httpx2.TimeoutException: (ModelConnectionError, "the request could not be sent in time", True),
+        httpx2.ConnectError: (
+            ModelConnectionError,
+            "cannot connect ({detail}); is base_url right, and is it up?",
+            True,
+        ),
+        httpx2.ProxyError: (ModelConnectionError, "the proxy refused ({detail})", True),
+        httpx2.UnsupportedProtocol: (ModelConnectionError, "cannot use this base_url ({detail})", False),
+        httpx2.LocalProtocolError: (ModelConnectionError, "the request is not valid HTTP ({detail})", False),
+        httpx2.DecodingError: (ModelResponseError, "the answer cannot be unpacked ({detail})", True),
+        httpx2.HTTPError: (ModelConnectionError, broke, True),
+        httpx2.StreamError: (ModelConnectionError, broke, True),
+        OSError: (ModelConnectionError, broke, True),
+    }
+
+
+def check_allowed() -> None:
+    """Raises `ModelRequestsDenied` where `TREADLE_MODEL_REQUESTS=deny` is set."""
+    if os.environ.get("TREADLE_MODEL_REQUESTS", "").strip().lower() == "deny":
+        raise ModelRequestsDenied("model requests are switched off: TREADLE_MODEL_REQUESTS=deny is set")
+
+
+class Answer:
+    """An answer whose body is still to come. `chunks` are its bytes as they arrive, unpacked."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+        self.status: int = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+        self.content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        self.chunks: AsyncIterator[bytes]
+        if "content-encoding" in response.headers or response.is_stream_consumed:
+            self.chunks = response.aiter_bytes()
+        else:
+            self.chunks = aiter(response.stream)  # type: ignore[arg-type]  # an AsyncClient's stream is asynchronous
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        return b"".join([chunk async for chunk in self.chunks])
+
+    async def finish(self) -> None:
+        """Reads the end of a body whose content is all in, so that the connection can be used again."""
+        await self._run_out(END_OF_BODY_SECONDS)
+        await self._response.aclose()
+
+    async def close(self) -> None:
+        """Ends the answer where it is; at once, and with nothing left behind.
+
+        The byte iterators in httpx2 are nested generators. Closed from outside they would leave their inner ones to
+        the garbage collector, which starts a task for each; read against the closed connection they end by themselves.
+        """
+        await self._response.aclose()
+        await self._run_out(END_OF_BODY_SECONDS)
+
+    async def _run_out(self, seconds: float) -> None:
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(seconds):
+                async for _ in self.chunks:
+                    pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def _refusal(answer: Answer) -> Refusal:
+    async with answer:
+        body = await answer.read()
+        await answer.finish()
+    return read_refusal(answer.status, answer.headers, body)

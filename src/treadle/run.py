@@ -1,0 +1,88 @@
+"""A run in the hands of its consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic
+
+from treadle.errors import LimitExceeded, RunConsumedError, RunError
+from treadle.events import TextDelta
+from treadle.result import OutputT, RunResult, StepRecord
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from treadle.events import Event
+    from treadle.loop import Loop
+
+__all__ = ["Run", "RunResult", "StepRecord"]
+
+
+class Run(Generic[OutputT]):
+    """One run of an agent: `async with agent.stream(...) as run`.
+
+    Nothing is sent before the first event or the result is asked for. Leaving the context stops the model call and
+    the tools, and waits until they have ended. The work is done by the task that pulls: cancelling that task cancels
+    the run.
+    """
+
+    def __init__(self, run_id: str, loop: Loop) -> None:
+        self.id = run_id
+        self._loop = loop
+        self._consumed = False
+        self._closed = False
+
+    async def __aenter__(self) -> Run[OutputT]:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._closed = True
+        await self._loop.close()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """The events, once. Raises `RunConsumedError` the second time, and what broke the run at the end."""
+        if self._consumed or self._closed:
+            raise RunConsumedError(
+                "the events of this run were already taken: iterate once, or keep them with a tap"
+                if self._consumed
+                else "this run is closed: iterate inside `async with agent.stream(...)`"
+            )
+        self._consumed = True
+        return self._loop
+
+    async def text_stream(self) -> AsyncIterator[str]:
+        """Only the answer's text, as it comes. Counts as the one iteration."""
+        async for event in self:
+            if type(event) is TextDelta:
+                yield event.text
+
+    async def result(self) -> RunResult[OutputT]:
+        """The outcome. Takes what is left of the events, unless another task is taking them; then it waits.
+
+        Raises `LimitExceeded` for a limit, `RunError` for a run that broke or was cancelled, each with `.result`.
+        """
+        loop = self._loop
+        if not (loop.done.is_set() or self._closed):
+            if loop.pulled_by in (None, asyncio.current_task()) or _is_over(loop.pulled_by):
+                self._consumed = True
+                async for _ in loop:
+                    pass
+            else:
+                await loop.done.wait()
+        return self._outcome()
+
+    def _outcome(self) -> RunResult[OutputT]:
+        loop = self._loop
+        if loop.error is not None:
+            raise loop.error
+        result = loop.result()
+        if loop.limit is not None:
+            text = f"the run stopped at its limit {loop.limit} after {len(result.steps)} step(s)"
+            raise LimitExceeded(text, limit=loop.limit, step=len(result.steps), result=result)
+        if loop.stop is None or loop.stop == "cancelled":
+            raise RunError("the run was cancelled before it had a result", step=len(result.steps), result=result)
+        return result
+
+
+def _is_over(task: asyncio.Task[Any] | None) -> bool:
+    return task is not None and task.done()

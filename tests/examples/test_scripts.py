@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import batch
+import custom_model
+
+from treadle import Model, Usage
+from treadle.testing import ScriptedModel, error
+
+if TYPE_CHECKING:
+    import pytest
+
+    from treadle import ModelRequest
+
+ROOT = Path(__file__).parents[2]
+
+
+def answer(request: ModelRequest) -> object:
+    prompt = request.messages[0].content[0].text
+    return error("no luck") if prompt == "bad" else f"answer to {prompt}"
+
+
+async def test_a_batch_keeps_the_order_of_its_prompts_and_a_failing_one_stops_no_other():
+    prompts = ["one", "bad", *[f"number {number}" for number in range(10)]]
+    rows = await batch.run_all(ScriptedModel(answer, by_position=True, usage=Usage(3, 2)), prompts)
+    assert [row.prompt for row in rows] == prompts
+    assert [row.outcome for row in rows] == ["end", "RunError", *["end"] * 10]
+    assert rows[2].answer == "answer to number 0"
+    lines = batch.table(rows).splitlines()
+    assert len(lines) == len(prompts) + 2
+    assert "no luck" in lines[2]
+    assert lines[-1].split() == ["sum", str(11 * 5)]
+
+
+def test_the_batch_script_prints_its_table():
+    command = [sys.executable, "examples/batch.py", "offline:demo", "Read README.md.", "List the files in examples."]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["outcome", "end", "end", "sum"]
+
+
+def test_the_notebook_cells_run_and_show_the_refusal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(ROOT)
+    cells = runpy.run_path("examples/notebook.py", run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "README.md" in cells["first"].text
+    assert len(cells["second"].messages) > len(cells["first"].messages)
+    assert any(line.startswith("refused:") and "await" in line for line in printed.splitlines())
+    assert printed.splitlines()[-1] == "end"
+
+
+async def test_the_model_of_ones_own_is_a_model_and_repeats_the_prompt():
+    assert isinstance(custom_model.EchoModel(), Model)
+    result = await custom_model.agent.run("Over hill and dale")
+    assert result.text.split() == ["Over", "hill", "and", "dale"]
+    assert result.usage == Usage(4, 4)
