@@ -391,6 +391,35 @@ async def test_keyboard_interrupt_is_never_data() -> None:
     assert_whole(seen)
 
 
+def test_keyboard_interrupt_out_of_a_model_passes_through_and_the_log_is_closed() -> None:
+    seen: list[Event] = []
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(Agent(Custom(KeyboardInterrupt()), taps=[seen.append]).run("go"))
+    assert_whole(seen)
+
+
+def test_progress_from_a_thread_whose_loop_is_gone_is_dropped() -> None:
+    running, release, told = threading.Event(), threading.Event(), threading.Event()
+
+    @tool
+    def outlive(context: ToolContext) -> None:
+        running.set()
+        release.wait(10)
+        context.progress("anybody there?")
+        told.set()
+
+    async def main() -> None:
+        async with Agent(ScriptedModel(call("outlive")), tools=[outlive]).stream("go") as run:
+            async for event in run:
+                if isinstance(event, ToolStart):
+                    await asyncio.to_thread(running.wait, 10)
+                    break
+
+    asyncio.run(main())
+    release.set()
+    assert told.wait(10)
+
+
 async def test_a_tool_gets_its_context_dependencies_and_a_stable_idempotency_key() -> None:
     seen: list[ToolContext[str]] = []
 
@@ -485,6 +514,14 @@ async def test_a_call_cut_by_the_output_limit_is_not_run_and_the_model_is_told()
     assert third.refused
     assert events[-1].stop is StopReason.MAX_TOKENS
     assert not only(events, ModelFinish)[1].message.calls[-1].finished
+
+
+async def test_a_call_that_its_model_marks_as_cut_off_is_not_run() -> None:
+    cut = ToolCallPart("1", "add", '{"a":1,"b":2}', finished=False)
+    for more in ({"stop": StopReason.MAX_TOKENS}, {}):
+        events = await events_of(Agent(Custom(finished(cut, **more)), tools=[add], limits=Limits(steps=1)))
+        assert only(events, ToolFinish)[0].refused
+        assert only(events, ModelFinish)[0].message.content == (cut,)
 
 
 async def test_one_cut_step_is_forgiven() -> None:
@@ -769,6 +806,28 @@ async def test_a_toolset_that_fails_on_leaving_does_not_spoil_the_answer(caplog:
     result = await Agent(ScriptedModel("fine"), toolsets=[Sticky()]).run("go")
     assert result.text == "fine"
     assert "stuck" in caplog.text
+
+
+class PlainIterator:
+    """A model whose stream is no generator and cannot be closed."""
+
+    provider, name, capabilities = "plain", "m", Capabilities()
+
+    def stream(self, request: ModelRequest) -> PlainIterator:
+        self.events = iter([TextDelta("x"), finished(TextPart("x"))])
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        for event in self.events:
+            return event
+        raise StopAsyncIteration
+
+
+async def test_a_models_stream_may_be_any_iterator() -> None:
+    assert (await Agent(PlainIterator()).run("go")).text == "x"
 
 
 class Custom:

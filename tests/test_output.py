@@ -183,6 +183,12 @@ def test_only_a_fence_around_the_whole_is_removed(text: str, same_as: str) -> No
     assert unfenced(text) == same_as
 
 
+async def test_a_wrapped_value_must_stand_under_its_key() -> None:
+    model = ScriptedModel('{"x": 3}', '{"value": 3}')
+    assert (await Agent(model, output=int).run("go")).output == 3
+    assert '"value"' in model.requests[1].messages[-1].content[0].text
+
+
 @pytest.mark.parametrize("text", ["", "Here: {}", "{} {}", "[1]", "```sh\nls\n```\n{}", "{}\nDone.", '"x"', "\ud800"])
 async def test_doubtful_answers_go_back_to_the_model(text: str) -> None:
     model = ScriptedModel(text, OSLO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import treadle
+import treadle.testing
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -77,6 +79,20 @@ def test_every_public_name_is_in_the_reference():
     assert documented("treadle.testing") == set(treadle.testing.__all__)
 
 
+def test_the_option_table_of_the_docs_names_every_option_of_an_agent_and_its_default():
+    page = (REFERENCE / "agent.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`)? ?\|", page, re.MULTILINE)
+    options = [
+        option for option in inspect.signature(treadle.Agent.__init__).parameters.values() if option.name != "self"
+    ]
+    assert [name for name, _ in rows] == [option.name for option in options]
+    for (name, default), option in zip(rows, options, strict=True):
+        if default:
+            assert eval(default, {"Limits": treadle.Limits}) == option.default, name
+        else:
+            assert option.default is option.empty, name
+
+
 def test_every_public_class_and_function_says_what_it_is():
     undescribed = [
         name
@@ -98,7 +114,8 @@ def test_the_error_tree_in_the_docstring_is_the_tree():
         assert above[-1:] == [] or above[-1] in bases
         above.append(name)
         names.append(name)
-    defined = [name for name, value in vars(treadle.errors).items() if isinstance(value, type)]
+    kinds = [kind for kind in vars(treadle.errors).values() if isinstance(kind, type)]
+    defined = [kind.__name__ for kind in kinds if issubclass(kind, treadle.TreadleError)]
     assert sorted(names) == sorted(defined)
 
 

@@ -15,6 +15,7 @@ from treadle import (
     Agent,
     ConfigError,
     Event,
+    LimitExceeded,
     Limits,
     RunConsumedError,
     RunContext,
@@ -287,6 +288,33 @@ async def test_a_second_cancel_while_tools_end_still_closes_the_log() -> None:
         await bounded(task)
     assert_whole(seen)
     await bounded(asyncio.gather(*other_tasks(), return_exceptions=True))
+
+
+async def test_leaving_while_a_limit_is_ending_the_run_waits_for_that_end() -> None:
+    cleaning, release = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await release.wait()
+
+    agent = Agent(ScriptedModel(call("slow_to_end")), tools=[slow_to_end], limits=Limits(seconds=0.01))
+    async with agent.stream("go") as run:
+        task = asyncio.create_task(run.result())
+        await bounded(cleaning.wait())
+        asyncio.get_running_loop().call_soon(release.set)
+    with pytest.raises(LimitExceeded):
+        await bounded(task)
+
+
+async def test_the_result_of_a_broken_run_raises_each_time_it_is_asked_for() -> None:
+    async with Agent(ScriptedModel(error("down"))).stream("go") as run:
+        for _ in range(2):
+            with pytest.raises(RunError, match="down"):
+                await run.result()
 
 
 async def test_an_outer_timeout_is_the_callers_and_not_a_limit_of_the_run() -> None:

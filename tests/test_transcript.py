@@ -143,6 +143,12 @@ def test_trimming_keeps_a_call_that_still_waits_for_its_result() -> None:
     assert trim(messages, 1) == ((messages[2],), messages[:2])
 
 
+def test_trimming_drops_a_result_whose_call_it_drops() -> None:
+    messages = (UserMessage("a"), asked(call("1")), ToolMessage((answer("1"),)), UserMessage("b"))
+    assert trim(messages, 2) == (messages[3:], messages[:3])
+    assert trim(messages, 0) == ((), messages)
+
+
 def test_trimming_to_a_negative_length_is_refused() -> None:
     with pytest.raises(ValueError, match="negative"):
         trim((), -1)

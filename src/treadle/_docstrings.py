@@ -24,7 +24,7 @@ def read(docstring: str | None) -> tuple[str, dict[str, str]]:
 
     A docstring that cannot be parsed is the description as a whole.
     """
-    text = encodable(inspect.cleandoc(docstring)) if isinstance(docstring, str) else ""
+    text = encodable(inspect.cleandoc(docstring)).strip() if isinstance(docstring, str) else ""
     style = next((name for name, sign in _STYLES.items() if sign.search(text)), None)
     if style is None:
         return text, {}

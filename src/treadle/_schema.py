@@ -230,7 +230,8 @@ def _shown_default(default: Any) -> Schema:
     if default is EMPTY or isinstance(default, FieldInfo):
         return {}
     try:
-        return {"default": _copy(to_jsonable_python(default))}
+        shown = _copy(to_jsonable_python(default))
+        return {"default": shown} if shown is not None or default is None else {}  # NaN turns into null
     except Exception:  # noqa: BLE001 - a default without JSON form still applies; the model need not see it
         return {}
 

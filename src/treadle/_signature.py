@@ -89,8 +89,7 @@ def read(function: Callable[..., Any], name: str, context_type: type) -> Signatu
 def _docstring(function: Any, target: Any) -> str | None:
     if isinstance(function, functools.partial):
         return _docstring(function.func, target)
-    documented = function if inspect.isroutine(function) else target
-    text = documented.__doc__ or (type(function).__doc__ if documented is target else None)
+    text = function.__doc__ if inspect.isroutine(function) else target.__doc__ or type(function).__doc__
     return text if isinstance(text, str) else None
 
 

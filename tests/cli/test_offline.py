@@ -63,7 +63,9 @@ async def test_a_prompt_about_files_calls_the_matching_tools_and_tells_what_they
         assert text in answer
 
 
-@pytest.mark.parametrize("prompt", ["hello", "Write a poem about the sea.", "What is 2 and 3?", "Find treadle", "read it", "?"])
+@pytest.mark.parametrize(
+    "prompt", ["hello", "Write a poem about the sea.", "What is 2 and 3?", "Find treadle", "read it", "?"]
+)
 async def test_anything_else_is_declined_in_one_sentence(agent, prompt):
     answer, calls = await ask(agent, prompt)
     assert calls == []
@@ -81,7 +83,10 @@ async def test_a_follow_up_means_the_file_of_the_turn_before(agent):
 async def test_a_follow_up_looks_again_and_does_not_answer_from_memory(agent, tmp_path):
     first = await agent.run("How many lines does README.md have?")
     (tmp_path / "README.md").write_text("one\n")
-    assert await ask(agent, "How many lines does README.md have?", messages=first.messages) == ("README.md has 1 line.", [README])
+    assert await ask(agent, "How many lines does README.md have?", messages=first.messages) == (
+        "README.md has 1 line.",
+        [README],
+    )
 
 
 async def test_an_attached_file_is_what_the_prompt_means(agent):

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from support.program import call, text
 
 from treadle import RunFinish, ToolFinish, decode_event
 
@@ -50,11 +51,7 @@ def test_a_dash_reads_the_prompt_from_standard_input(treadle):
 
 def test_json_prints_the_event_log_and_nothing_else(treadle):
     (treadle.folder / "noisy.py").write_text(
-        "print('imported')\n"
-        "def read_file(path: str) -> str:\n"
-        "    'Read.'\n"
-        "    print('called')\n"
-        "    return 'text'\n"
+        "print('imported')\ndef read_file(path: str) -> str:\n    'Read.'\n    print('called')\n    return 'text'\n"
     )
     outcome = treadle("run", "-m", "offline:demo", "--json", "--tool", "noisy:read_file", "Read notes.txt")
     assert outcome.code == 0
@@ -67,22 +64,13 @@ def test_json_prints_the_event_log_and_nothing_else(treadle):
 
 
 def test_no_tools_leaves_the_model_without_any(treadle, chat):
-    server = chat(chat_text("Hello"))
+    server = chat(text("Hello"))
     assert treadle("run", *server.model, "--no-tools", "hi").code == 0
     assert "tools" not in server.bodies[0]
 
 
-def chat_text(*pieces, stop="stop"):
-    return [{"content": piece} for piece in pieces] + [{"finish": stop}]
-
-
-def chat_call(name, args):
-    function = {"name": name, "arguments": args}
-    return [{"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": function}]}, {"finish": "tool_calls"}]
-
-
 def test_system_tools_and_prompt_reach_the_model_and_its_text_comes_out(treadle, chat):
-    server = chat(chat_text("Let me look."), chat_text("never"))
+    server = chat(text("Let me look."), text("never"))
     outcome = treadle("run", *server.model, "--system", "Be brief.", "hi")
     assert (outcome.code, outcome.out) == (0, "Let me look.\n")
     assert outcome.err.splitlines()[-1].startswith("1 step, 120 tokens, ")
@@ -92,8 +80,8 @@ def test_system_tools_and_prompt_reach_the_model_and_its_text_comes_out(treadle,
 
 
 def test_the_texts_of_two_steps_stand_on_lines_of_their_own(treadle, chat):
-    first = [{"content": "I look."}, *chat_call("read_file", '{"path": "notes.txt"}')]
-    server = chat(first, chat_text("Two ", "lines."))
+    first = [{"content": "I look."}, *call("read_file", '{"path": "notes.txt"}')]
+    server = chat(first, text("Two ", "lines."))
     assert treadle("run", *server.model, "hi").out == "I look.\nTwo lines.\n"
 
 
@@ -108,7 +96,7 @@ def test_a_tool_may_be_a_function_a_tool_a_list_or_an_attribute_of_something(tre
         "class Holder:\n    inside = made\n"
     )
     name = "plain" if target.endswith("plain") else "made"
-    server = chat(chat_call(name, '{"n": 21}'), chat_text("done"))
+    server = chat(call(name, '{"n": 21}'), text("done"))
     outcome = treadle("run", *server.model, "--no-tools", "--tool", target, "hi")
     assert outcome.code == 0, outcome
     assert server.bodies[1]["messages"][-1]["content"] == "42"
@@ -146,10 +134,10 @@ def test_a_tool_that_cannot_be_had_is_one_line_and_a_usage_error(treadle, source
 
 def test_a_text_file_goes_along_below_its_name_and_an_image_as_a_file(treadle, chat):
     (treadle.folder / "dot.png").write_bytes(b"\x89PNG")
-    server = chat(chat_text("ok"))
+    server = chat(text("ok"))
     assert treadle("run", *server.model, "--file", "notes.txt", "--file", "dot.png", "What is this?").code == 0
-    text, image, prompt = server.bodies[0]["messages"][-1]["content"]
-    assert text == {"type": "text", "text": "File notes.txt:\n\none\ntwo\n"}
+    note, image, prompt = server.bodies[0]["messages"][-1]["content"]
+    assert note == {"type": "text", "text": "File notes.txt:\n\none\ntwo\n"}
     assert image["image_url"]["url"] == "data:image/png;base64,iVBORw=="
     assert prompt["text"] == "What is this?"
 
@@ -225,7 +213,7 @@ def test_a_model_of_the_environment_is_taken_and_told(treadle):
 
 @pytest.mark.parametrize(("stop", "code"), [("stop", 0), ("length", 3), ("content_filter", 3)])
 def test_the_exit_code_tells_how_the_answer_ended(treadle, chat, stop, code):
-    server = chat(chat_text("Some ", "text", stop=stop))
+    server = chat(text("Some ", "text", stop=stop))
     outcome = treadle("run", *server.model, "hi")
     assert (outcome.code, outcome.out) == (code, "Some text\n")
     assert ("stopped: " in outcome.err.splitlines()[-1]) == (code != 0)
@@ -281,7 +269,7 @@ def test_denied_requests_are_refused_in_one_line(treadle):
 
 def test_a_crash_inside_a_tool_goes_to_the_model_and_not_to_the_person(treadle, chat):
     (treadle.folder / "bad.py").write_text("def boom() -> str:\n    'Boom.'\n    raise RuntimeError('\\x1b[2Jno')\n")
-    server = chat(chat_call("boom", "{}"), chat_text("It failed."))
+    server = chat(call("boom", "{}"), text("It failed."))
     outcome = treadle("run", *server.model, "--tool", "bad:boom", "hi")
     assert (outcome.code, outcome.out) == (0, "It failed.\n")
     assert "tool boom failed: " in outcome.err
@@ -289,7 +277,7 @@ def test_a_crash_inside_a_tool_goes_to_the_model_and_not_to_the_person(treadle, 
 
 
 def test_names_and_arguments_of_a_model_cannot_steer_the_terminal(treadle, chat):
-    server = chat(chat_call("\x1b]0;owned\x07", json.dumps({"a": "\x9b31m\u202e" + "x" * 5000})), chat_text("ok"))
+    server = chat(call("\x1b]0;owned\x07", json.dumps({"a": "\x9b31m\u202e" + "x" * 5000})), text("ok"))
     outcome = treadle("run", *server.model, "hi")
     assert outcome.code == 0
     assert not any(mark in outcome.err for mark in ("\x1b", "\x07", "\x9b", "\u202e"))

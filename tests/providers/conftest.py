@@ -25,6 +25,8 @@ class Recordings:
         self.replay: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.replay)
 
+        self.index: list[dict[str, Any]] = json.loads((folder / "index.json").read_text())
+
     def load(self, name: str) -> dict[str, Any]:
         loaded: dict[str, Any] = self.replay.load(name, str(self.folder))
         return loaded
@@ -35,7 +37,15 @@ class Recordings:
 
 @pytest.fixture(scope="session")
 def recordings() -> Recordings:
+    if not FOLDER.is_dir():
+        pytest.skip(f"no recordings in {FOLDER}: set TREADLE_RECORDINGS")
     return Recordings(FOLDER)
+
+
+@pytest.fixture(scope="session")
+def chat_recordings(recordings: Recordings) -> list[str]:
+    assert recordings
+    return _chat_names()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

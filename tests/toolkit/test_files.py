@@ -173,7 +173,14 @@ async def test_a_missing_file_and_the_wrong_tool_are_told_in_a_way_to_act_on(fil
 
 @pytest.mark.parametrize(
     "path",
-    ["../secret.txt", "src/../../secret.txt", "./.././secret.txt", "/etc/passwd", "/proc/self/root/etc/passwd", "//etc/passwd"],
+    [
+        "../secret.txt",
+        "src/../../secret.txt",
+        "./.././secret.txt",
+        "/etc/passwd",
+        "/proc/self/root/etc/passwd",
+        "//etc/passwd",
+    ],
 )
 async def test_a_path_that_leads_out_is_refused(files: Files, path):
     assert "leads out of the working directory" in await files.why_not(path)

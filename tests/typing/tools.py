@@ -54,6 +54,10 @@ def instructions(context: RunContext[Services]) -> str:
 
 async def dependencies_are_checked() -> None:
     agent = Agent("openai-chat:some-model", tools=[plain, with_options, with_context], deps=Services)
+    assert_type(agent, Agent[Services, str])
+    assert_type(Agent("openai-chat:some-model"), Agent[None, str])
+    assert_type(Agent("openai-chat:some-model", output=int), Agent[None, int])
+    assert_type(Agent("openai-chat:some-model", output=int, deps=Services), Agent[Services, int])
     result = await agent.run("Hi", deps=Services("Ada"))
     assert_type(result.output, str)
     await agent.run("Hi", deps="Ada")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -558,8 +558,8 @@ class _Reader:
 
     def _take_choice(self, choice: Choice, events: list[ModelEvent]) -> None:
         delta = choice.delta
-        if delta is None and not self._blocks:
-            delta = choice.message
+        if choice.message is not None and (self.is_document or not (delta or self._blocks)):
+            delta = choice.message  # Perplexity gives both
         if delta is not None:
             if reasoning := delta.reasoning_content or delta.reasoning:
                 self._add(ReasoningDelta, reasoning, events)
