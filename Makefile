@@ -7,7 +7,7 @@ QUIET := --quiet --quiet --disable-pip-version-check
 # What `make run` asks, and whom: make run MODEL=provider:name PROMPT="..."
 # Plain assignments, so that a variable in the environment never chooses a model that costs money.
 MODEL = offline:demo
-PROMPT = List the files here and read README.md.
+PROMPT = What is this project about?
 export MODEL PROMPT
 
 # Modules of which every branch must be covered: the values and the loop.
@@ -57,7 +57,7 @@ wheel: .venv/dev
 	cd build/wheel && venv/bin/python -W error -c "import treadle; print(treadle.__file__)"
 	cd build/wheel && venv/bin/treadle --version
 	cd build/wheel && venv/bin/treadle run -m offline:demo "List the files here."
-	$(BIN)/pyright --pythonpath build/wheel/venv/bin/python --verifytypes treadle --ignoreexternal
+	cd build/wheel && PATH="$$PWD/venv/bin:$$PATH" ../../$(BIN)/pyright --verifytypes treadle --ignoreexternal
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/run.py

@@ -151,23 +151,9 @@ async def build(count: str, client: str = "treadle", warm_up: str = "") -> dict[
 
 
 async def profile(scenario: str, base_url: str = "") -> dict[str, Any]:
-    """Prints a profile of Treadle on a scenario; `scripted-...` and `build-N` run without a server."""
-    import cProfile
-    import pstats
+    import profiling
 
-    kind, _, rest = scenario.partition("-")
-    if kind in ("scripted", "build"):
-        import inprocess
-
-        work = inprocess.scripted(rest) if kind == "scripted" else build(rest, warm_up="yes")
-    else:
-        work = cost("treadle", base_url, scenario)
-    profiler = cProfile.Profile()
-    with profiler:
-        figures = await work
-    stats = pstats.Stats(profiler, stream=sys.stderr)
-    stats.sort_stats("tottime").print_stats(45)
-    return figures
+    return await profiling.profile(scenario, base_url)
 
 
 MEASURES: dict[str, Callable[..., Coroutine[Any, Any, dict[str, Any]]]] = {

@@ -31,8 +31,8 @@ FULL = Sizes(5, 5000, 3, 50, 20, (50, 200, 800), 3, (500, 15), 2, 5000)
 QUICK = Sizes(1, 5000, 1, 50, 10, (50, 200), 1, (100, 8), 1, 0)
 
 INTERVAL_SECONDS = 1.0
-# The slowest peers need longer to open all their runs, so theirs must last longer to have a steady part.
-PEER_PACED_DELTAS = 40
+# Slow clients need longer to open all their runs, so theirs must last longer to have a steady part.
+SLOW_PACED_DELTAS = 35
 # The openai client walks the whole history at each step: 800 steps cost it two minutes of CPU.
 SLOW_SCALE_LIMIT = 200
 
@@ -63,8 +63,10 @@ def groups(sizes: Sizes, peers: tuple[str, ...]) -> list[Group]:
         Group("steps of 8 calls", _costs("step8", f"tools-8x{sizes.steps_parallel}", everyone), sizes.reps),
         Group("growing history", _scale(sizes, (*FLOORS, "treadle")), sizes.scale_reps),
         Group("growing history, slow clients", _scale(sizes, ("openai", *peers), SLOW_SCALE_LIMIT), 1),
-        Group("paced runs", _paced(sizes, (*FLOORS, "treadle")), sizes.paced_reps),
-        Group("paced runs, slow clients", _paced(sizes, ("openai", *peers)) if sizes is FULL else [], 1),
+        Group("paced runs", _paced(sizes, (*FLOORS, "treadle"), sizes.paced[1]), sizes.paced_reps),
+        Group(
+            "paced runs, slow clients", _paced(sizes, ("openai", *peers), SLOW_PACED_DELTAS) if sizes is FULL else [], 1
+        ),
         Group("imports", _imports(everyone), sizes.reps),
         Group("first delta", [Job("first", name, "first", {"scenario": "text-20"}) for name in everyone], sizes.reps),
         Group("in process", _in_process(peers), sizes.reps),
@@ -82,14 +84,9 @@ def _scale(sizes: Sizes, names: tuple[str, ...], limit: int = 0) -> list[Job]:
     return [job for each in steps for job in _costs(f"scale-{each}", f"scale-{each}", names)]
 
 
-def _paced(sizes: Sizes, names: tuple[str, ...]) -> list[Job]:
-    runs, deltas = sizes.paced
-    jobs = []
-    for name in names:
-        lasting = deltas if name in OWN_ENVIRONMENT else max(deltas, PEER_PACED_DELTAS)
-        options = {"scenario": f"paced-{lasting}", "runs": str(runs), "interval_seconds": str(INTERVAL_SECONDS)}
-        jobs.append(Job("paced", name, "paced", options))
-    return jobs
+def _paced(sizes: Sizes, names: tuple[str, ...], deltas: int) -> list[Job]:
+    options = {"scenario": f"paced-{deltas}", "runs": str(sizes.paced[0]), "interval_seconds": str(INTERVAL_SECONDS)}
+    return [Job("paced", name, "paced", options) for name in names]
 
 
 def _imports(names: tuple[str, ...]) -> list[Job]:

@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import treadle
+import treadle.providers
 import treadle.testing
 
 ROOT = Path(__file__).parents[1]
@@ -69,7 +70,7 @@ def test_the_public_names_are_all_there_and_each_once():
 
 def test_nothing_public_stands_in_the_package_without_being_listed():
     submodules = {path.stem for path in (ROOT / "src" / "treadle").iterdir()}
-    public = {name for name in vars(treadle) if not name.startswith("_")} - submodules
+    public = {name for name in vars(treadle) if name.isidentifier() and not name.startswith("_")} - submodules
     assert public - set(treadle.__all__) <= {"annotations", "TYPE_CHECKING"}
 
 
@@ -91,6 +92,11 @@ def test_the_option_table_of_the_docs_names_every_option_of_an_agent_and_its_def
             assert eval(default, {"Limits": treadle.Limits}) == option.default, name
         else:
             assert option.default is option.empty, name
+
+
+def test_the_provider_table_of_the_docs_names_every_prefix():
+    page = (REFERENCE / "models.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == set(treadle.providers._MODELS)
 
 
 def test_every_public_class_and_function_says_what_it_is():

@@ -12,12 +12,12 @@ import typing
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, TypeVar
 
 import msgspec
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from treadle.errors import ConfigError, ToolInputError
 from treadle.messages import FilePart
@@ -113,7 +113,10 @@ def schema_of(annotation: Any, default: Any = ...) -> dict[str, Any]:
         (dt.date, {"type": "string", "format": "date"}),
         (uuid.UUID, {"type": "string", "format": "uuid"}),
         (pathlib.Path, {"type": "string", "format": "path"}),
-        (tuple[int, str], {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2}),
+        (
+            tuple[int, str],
+            {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
+        ),
         (Annotated[int, Field(ge=1, le=5)], {"type": "integer", "minimum": 1, "maximum": 5}),
         (Annotated[str, Field(title="T", pattern="^a")], {"type": "string", "pattern": "^a"}),
     ],
@@ -195,12 +198,16 @@ def test_only_generated_titles_are_dropped():
 
 
 def test_no_parameter_name_is_reserved():
-    def go(json: str, schema: int, copy: int, model_config: int, validate: int, _private: int, kwargs: int, dict: int) -> None: ...
+    def go(
+        json: str, schema: int, copy: int, model_config: int, validate: int, _private: int, kwargs: int, dict: int
+    ) -> None: ...
 
     made = tool(go)
     names = ["json", "schema", "copy", "model_config", "validate", "_private", "kwargs", "dict"]
     assert list(made.input_schema["properties"]) == names
-    assert made.parse(json.dumps(dict.fromkeys(names[1:], 1) | {"json": "{}"})) == dict.fromkeys(names[1:], 1) | {"json": "{}"}
+    assert made.parse(json.dumps(dict.fromkeys(names[1:], 1) | {"json": "{}"})) == dict.fromkeys(names[1:], 1) | {
+        "json": "{}"
+    }
 
 
 @pytest.mark.parametrize(
@@ -250,11 +257,13 @@ def test_an_alias_is_refused(given: Any):
         one(Annotated[int, given]).input_schema  # noqa: B018
 
 
-@pytest.mark.parametrize("annotation", [Callable[[], int], list[Callable[[], int]], msgspec.Struct, pytest.Item, NoSchema])
+@pytest.mark.parametrize(
+    "annotation", [Callable[[], int], list[Callable[[], int]], msgspec.Struct, pytest.Item, NoSchema]
+)
 def test_a_type_without_json_form_is_refused_by_the_parameters_name(annotation: Any):
     made = one(annotation)
     for _ in range(2):
-        with pytest.raises(ConfigError, match="tool go: parameter it cannot be described to a model: [^\n]+$"):
+        with pytest.raises(ConfigError, match=r"tool go: parameter it cannot be described to a model: [^\n]+$"):
             made.spec  # noqa: B018
 
 
@@ -315,7 +324,14 @@ def test_declared_types_arrive(annotation: Any, sent: Any, arrives: Any):
         (bool, {"type": "boolean"}),
         (list[str], {"type": "array", "items": {"type": "string"}}),
         (str | None, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
-        (Options, {"type": "object", "properties": {"deep": {"type": "boolean"}, "title": {"type": "string"}}, "required": ["deep"]}),
+        (
+            Options,
+            {
+                "type": "object",
+                "properties": {"deep": {"type": "boolean"}, "title": {"type": "string"}},
+                "required": ["deep"],
+            },
+        ),
     ],
 )
 def test_output_schema(returns: Any, schema: Any):
@@ -326,7 +342,7 @@ def test_output_schema(returns: Any, schema: Any):
 
 
 def test_no_output_schema_without_annotation():
-    def go(a: int): ...  # noqa: ANN202
+    def go(a: int): ...
 
     assert tool(go).output_schema is None
 
@@ -350,11 +366,19 @@ def test_a_validator_of_the_users_own_speaks_to_the_model():
         one(Annotated[int, AfterValidator(even)]).parse('{"it": 3}')
 
 
+def test_a_schema_that_is_no_text_is_refused():
+    with pytest.raises(ConfigError, match="tool go: the schema is not JSON"):
+        one(Annotated[int, Field(description="\ud800")]).spec  # noqa: B018
+
+
 def test_a_validator_that_breaks_is_still_an_input_error():
     from pydantic import AfterValidator
 
     def breaks(value: int) -> int:
-        raise RuntimeError("out of order")
+        raise RecursionError if value else RuntimeError("out of order")
 
+    made = one(Annotated[int, AfterValidator(breaks)])
     with pytest.raises(ToolInputError, match="could not be checked: out of order"):
-        one(Annotated[int, AfterValidator(breaks)]).parse('{"it": 3}')
+        made.parse('{"it": 0}')
+    with pytest.raises(ToolInputError, match="nested too deeply"):
+        made.parse('{"it": 3}')

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import typing
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
@@ -114,6 +116,23 @@ def test_local_dataclasses_that_name_each_other():
     assert found["tree"] == Tree([Leaf(1)], {"text": "x"})
 
 
+def test_a_tool_does_not_keep_the_locals_around_it_alive():
+    class Big:
+        pass
+
+    def make() -> tuple[Any, Tool[..., Any]]:
+        big = Big()
+
+        def go(a: int) -> None: ...
+
+        return weakref.ref(big), tool(go)
+
+    reference, made = make()
+    gc.collect()
+    assert reference() is None
+    assert made.name == "go"
+
+
 def test_a_name_that_cannot_be_resolved_is_refused_where_the_tool_is_defined():
     def go(good: int, bad: list[OnlyForCheckers]) -> None: ...
 
@@ -184,8 +203,9 @@ def test_two_contexts_are_refused():
 def _positional_only(a: int, /) -> None: ...
 def _variadic(*paths: str) -> None: ...
 def _keywords(**options: str) -> None: ...
-def _untyped(a: int, b) -> None: ...  # noqa: ANN001
-def _method(self, a: int) -> None: ...  # noqa: ANN001
+def _untyped(a: int, b) -> None: ...
+def _untyped_all(a: int, b) -> OnlyForCheckers: ...
+def _method(self, a: int) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -195,6 +215,7 @@ def _method(self, a: int) -> None: ...  # noqa: ANN001
         (_variadic, r"parameter paths takes any number.*paths: list\[str\]"),
         (_keywords, r"parameter options takes any name.*options: dict\[str, str\]"),
         (_untyped, "parameter b has no annotation: write its type, for instance b: str"),
+        (_untyped_all, "parameter b has no annotation"),
         (
             _method,
             r"parameter self has no annotation: make a tool of the bound method, for instance tool\(thing.method\)",

@@ -57,7 +57,6 @@ from treadle.events import (
     encode_events,
 )
 from treadle.limits import HasToolCall, Limits, StepCount
-from treadle.manifest import manifest
 from treadle.messages import (
     SCHEMA_VERSION,
     AssistantMessage,
@@ -174,7 +173,6 @@ __all__ = [
     "encode_event",
     "encode_events",
     "fold",
-    "manifest",
     "repair",
     "tool",
     "trim",

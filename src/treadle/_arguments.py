@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -95,18 +96,23 @@ def _decode(text: str) -> Any:
 
 
 def _decode_leniently(text: str) -> Any:
-    """Takes what msgspec refuses and models send: a BOM, line breaks inside strings, lone surrogates, NaN."""
+    """Takes what msgspec refuses and models send: a BOM, line breaks inside strings, lone surrogates, NaN (as null)."""
     import json
 
     text = _ESCAPE.sub(_without_lone_surrogate, encodable(text)).strip(_BLANK)
     try:
-        return json.loads(text, strict=False)
+        return json.loads(text, strict=False, parse_float=_finite, parse_constant=_finite)
     except json.JSONDecodeError as error:
         raise _NotAnObject(_json_fault(text, error.msg, error.pos)) from None
     except RecursionError:
         raise _NotAnObject(_TOO_DEEP) from None
     except ValueError:
         raise _NotAnObject("they hold a number with too many digits") from None
+
+
+def _finite(number: str) -> float | None:
+    value = float(number)
+    return value if math.isfinite(value) else None
 
 
 def _without_lone_surrogate(match: re.Match[str]) -> str:
@@ -159,6 +165,8 @@ def _fit_one(field: Field, given: dict[str, Any], schema: dict[str, Any]) -> tup
 
 def _line(given: dict[str, Any], labels: _repair.Path, fault: str, message: str) -> str:
     path = _repair.locate(given, labels)
+    if fault == "json_invalid":  # it was valid a moment ago: what pydantic cannot take is its depth
+        return f"{_dotted(path)}: nested too deeply"
     if fault == "missing":
         return f"{_dotted((*path, labels[-1]))}: required, but missing"
     value: Any = given

@@ -39,7 +39,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """A function as a tool. `context` names the injected parameter, `namespace` holds names of enclosing functions."""
+    """A function as a tool. `context` names the injected parameter, `namespace` the types of enclosing functions."""
 
     parameters: tuple[Parameter, ...]
     context: str | None
@@ -83,7 +83,13 @@ def read(function: Callable[..., Any], name: str, context_type: type) -> Signatu
     if len(contexts) > 1:
         raise ConfigError(f"tool {name}: {' and '.join(contexts)} are both a ToolContext: keep one")
     returns = hints.get("return", EMPTY)
-    return Signature(tuple(parameters), contexts[0] if contexts else None, returns, description, namespace)
+    kept = {each: value for each, value in namespace.items() if _may_name_a_type(value)}
+    return Signature(tuple(parameters), contexts[0] if contexts else None, returns, description, kept)
+
+
+def _may_name_a_type(value: Any) -> bool:
+    """A tool lives long: the other locals of the functions around it must not live with it."""
+    return isinstance(value, type | types.ModuleType) or typing.get_origin(value) is not None
 
 
 def _docstring(function: Any, target: Any) -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.program import ChatServer, Program, Server
 
 
@@ -24,8 +25,8 @@ def serve() -> Iterator[Callable[..., Server]]:
     """Starts a loopback server with the given answers."""
     started: list[Server] = []
 
-    def start(answers: dict[str, Any]) -> Server:
-        started.append(Server(answers))
+    def start(answers: dict[str, Any], port: int = 0) -> Server:
+        started.append(Server(answers, port))
         return started[-1]
 
     yield start

@@ -41,10 +41,7 @@ def test_a_check_is_quiet_where_nothing_changed_and_shows_what_did(project):
     (project.folder / "project.py").write_text(AGENTS.replace("Look.", "Look twice."))
     outcome = project("manifest", "project:first", "--check", "agents.json")
     assert outcome.code == 1
-    assert (
-        '+          "description": "Look twice."' in outcome.out.replace("      ", "          ")
-        or "Look twice." in outcome.out
-    )
+    assert "Look twice." in outcome.out
     assert outcome.err.splitlines()[-1].startswith("treadle: agents.json is not what the agents are now")
 
 

@@ -6,8 +6,8 @@ import json
 import re
 
 import pytest
-from support.program import call, text
 
+from support.program import call, text
 from treadle import RunFinish, ToolFinish, decode_event
 
 SUMMARY = re.compile(r"^\d+ steps?, (at least )?[\d,]+ tokens?, (\$[\d.]+, )?[\d.]+ s(, stopped: .+)?$")

@@ -10,18 +10,7 @@ import signal
 import subprocess
 import time
 
-from support.program import BOUND, STALL, call, finish, text
-
-
-def wait_for(process: subprocess.Popen[bytes], stream, wanted: bytes) -> bytes:
-    """What comes on `stream` until `wanted` is in it."""
-    seen, deadline = b"", time.monotonic() + BOUND
-    while wanted not in seen:
-        ready, _, _ = select.select([stream], [], [], max(0.0, deadline - time.monotonic()))
-        piece = os.read(stream.fileno(), 4096) if ready else b""
-        assert piece, (seen, process.poll())
-        seen += piece
-    return seen
+from support.program import BOUND, STALL, call, finish, text, wait_for
 
 
 def assert_interrupted(process: subprocess.Popen[bytes], code: int) -> None:
@@ -91,21 +80,12 @@ def test_a_second_ctrl_c_leaves_also_when_a_tool_blocks_everything(treadle, chat
 
 
 def test_ctrl_c_while_the_prompt_is_typed_is_quiet(treadle):
-    process = treadle.start("run", "-m", "offline:demo", "-", stdin=subprocess.PIPE)
-    # It reads standard input once that is all it waits for; the pipe stays open.
-    deadline = time.monotonic() + BOUND
-    while _waits_for_input(process.pid) is False and time.monotonic() < deadline:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.02)
+    (treadle.folder / "ready.py").write_text("import sys\nprint('READY', file=sys.stderr, flush=True)\ntools = []\n")
+    process = treadle.start("run", "-m", "offline:demo", "--tool", "ready:tools", "-", stdin=subprocess.PIPE)
+    wait_for(process, process.stderr, b"READY\n")  # the prompt is what it reads next
     process.send_signal(signal.SIGINT)
     process.wait(BOUND)
-    outcome = finish(process)
-    assert (outcome.code, outcome.out, outcome.err) == (130, "", "")
-
-
-def _waits_for_input(pid: int) -> bool:
-    with open(f"/proc/{pid}/wchan") as channel, open(f"/proc/{pid}/cmdline") as command:
-        return "pipe" in channel.read() and "treadle" in command.read()
+    assert finish(process) == (130, "", "")
 
 
 def test_a_reader_that_leaves_ends_the_run_quietly(treadle, chat):

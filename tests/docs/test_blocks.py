@@ -1,7 +1,7 @@
 """Every Python and console block of the README and the docs runs.
 
 Python blocks of one page share a namespace, in order, and may await. A block of `output` right behind one is what it
-prints. Console blocks that call treadle exit with 0. Blocks of any other language are not looked at.
+prints. In console blocks, the commands that call treadle exit with 0. Blocks of any other language are not looked at.
 """
 
 from __future__ import annotations
@@ -97,13 +97,16 @@ def touching(page: Path, block: Block, following: Block) -> bool:
 
 @pytest.mark.parametrize("page", pages_with("console"))
 def test_the_treadle_commands_of_a_page_succeed(page: Path, workspace: Path):
-    environment = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_MODEL"))}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "TREADLE_MODEL": "offline:demo",  # else a command without -m would ask whatever this machine has
+    }
     for block in blocks_of(page):
         commands = re.findall(r"^\$ (.*(?:\\\n.*)*)", block.text, re.MULTILINE)
-        if block.language != "console" or not all(TREADLE.search(command) for command in commands):
-            continue
         for command in commands:
+            if block.language != "console" or not TREADLE.search(command):
+                continue
             done = subprocess.run(
                 ["bash", "-o", "pipefail", "-c", command],
                 cwd=workspace,

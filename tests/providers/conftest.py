@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("TREADLE_RECORDINGS") or REPOSITORY.parent / "shared" / "recordings")
@@ -25,14 +30,21 @@ class Recordings:
         self.replay: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.replay)
 
+        self._stopping = ThreadPoolExecutor(4)
         self.index: list[dict[str, Any]] = json.loads((folder / "index.json").read_text())
 
     def load(self, name: str) -> dict[str, Any]:
         loaded: dict[str, Any] = self.replay.load(name, str(self.folder))
         return loaded
 
-    def server(self, name: str, **options: Any) -> Any:
-        return self.replay.ReplayServer(self.load(name), **options)
+    @contextlib.contextmanager
+    def server(self, name: str, **options: Any) -> Iterator[Any]:
+        server = self.replay.ReplayServer(self.load(name), **options).start()
+        try:
+            yield server
+        finally:
+            # Its own stop waits for a poll of 50 ms: nobody has to wait for that.
+            self._stopping.submit(server.stop)
 
 
 @pytest.fixture(scope="session")

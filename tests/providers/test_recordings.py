@@ -195,9 +195,7 @@ def test_each_recording_gives_what_its_body_holds_however_it_is_cut(recordings: 
 
 
 @pytest.mark.parametrize("options", [{}, {"split": 7}, {"split_random": 50, "seed": 4}], ids=["whole", "7", "random"])
-async def test_each_recording_replays_over_http(
-    recordings: Any, chat_recording: str, options: dict[str, Any]
-) -> None:
+async def test_each_recording_replays_over_http(recordings: Any, chat_recording: str, options: dict[str, Any]) -> None:
     recording = recordings.load(chat_recording)
     with recordings.server(chat_recording, **options) as server:
         _, mark, query = recording["exchanges"][0]["request"]["path"].partition("?")
@@ -214,7 +212,9 @@ async def test_each_recording_replays_over_http(
                 await collect(asked)
             assert type(caught.value) is expected
             assert "\n" not in str(caught.value)
-            assert caught.value.status == (400 if exchange["response"]["status"] == 200 else exchange["response"]["status"])
+            assert caught.value.status == (
+                400 if exchange["response"]["status"] == 200 else exchange["response"]["status"]
+            )
     assert len(server.received) == len(recording["exchanges"])
     assert not server.mismatches
 
@@ -240,9 +240,7 @@ async def oracle(client: Any, exchange: dict[str, Any]) -> dict[str, Any]:
     """What the `openai` client makes of an exchange. Parts of content it hands on as they came."""
     found: dict[str, Any] = {"text": "", "reasoning": "", "calls": [], "finish": None, "refusal": ""}
     stream = "json" not in exchange["response"]["headers"].get("content-type", "")
-    answer = await client.chat.completions.create(
-        model="m", messages=[{"role": "user", "content": "x"}], stream=stream
-    )
+    answer = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}], stream=stream)
     chunks = [chunk async for chunk in answer] if stream else [answer]
     for value in chunks:
         for choice in value.choices or []:

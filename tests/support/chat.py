@@ -65,7 +65,9 @@ async def collect(asked: OpenAIChatModel, request: ModelRequest | None = None) -
     return await asyncio.wait_for(run(), BOUND)
 
 
-async def read(*values: Any, split: int = 0, done: bool = True, reply: dict[str, Any] | None = None, **options: Any) -> list[Any]:
+async def read(
+    *values: Any, split: int = 0, done: bool = True, reply: dict[str, Any] | None = None, **options: Any
+) -> list[Any]:
     """The events that a body of these values gives."""
     body = sse(*values, *([DONE] if done else []))
     pieces = tuple(body[at : at + split] for at in range(0, len(body), split)) if split else (body,)

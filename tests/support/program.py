@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -62,10 +64,21 @@ def finish(process: subprocess.Popen[bytes], input: str | None = None) -> Outcom
     return Outcome(process.returncode, (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"))
 
 
+def wait_for(process: subprocess.Popen[bytes], stream: Any, wanted: bytes) -> bytes:
+    """What comes on `stream` until `wanted` is in it."""
+    seen, deadline = b"", time.monotonic() + BOUND
+    while wanted not in seen:
+        ready, _, _ = select.select([stream], [], [], max(0.0, deadline - time.monotonic()))
+        piece = os.read(stream.fileno(), 4096) if ready else b""
+        assert piece, (seen, process.poll())
+        seen += piece
+    return seen
+
+
 class Server:
     """A loopback server. `answers` maps a path to JSON, or to a function that writes the answer itself."""
 
-    def __init__(self, answers: dict[str, Any]) -> None:
+    def __init__(self, answers: dict[str, Any], port: int = 0) -> None:
         self.answers = answers
         self.requests: list[tuple[str, Any]] = []
         self.released = threading.Event()  # lets an answer end that waits
@@ -99,7 +112,7 @@ class Server:
             def handle_error(self, *_: Any) -> None:
                 """Clients that leave are what some tests are about."""
 
-        self._http = Quiet(("127.0.0.1", 0), Handler)
+        self._http = Quiet(("127.0.0.1", port), Handler)
         self.port = self._http.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/v1"
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

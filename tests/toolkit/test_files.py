@@ -253,14 +253,14 @@ async def test_a_path_too_deep_is_refused_before_descriptors_run_out(root: Path,
 
 
 async def test_no_descriptor_is_left_open(root: Path, files: Files):
-    before = len(os.listdir("/dev/fd"))
+    before = len(list(Path("/dev/fd").iterdir()))
     for path in ("README.md", "src", "nothing", "../secret.txt", "src/main.py/x"):
         try:
             await files.read(path)
         except ToolError:
             continue
     await files.list("src")
-    assert len(os.listdir("/dev/fd")) == before
+    assert len(list(Path("/dev/fd").iterdir())) == before
 
 
 async def test_in_a_run_a_failure_is_an_error_result_that_the_model_reads(root: Path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from treadle.cli.exits import Exit
 from treadle.cli.loading import load
@@ -37,7 +37,7 @@ def write_or_check(names: Sequence[str], *, check: str | None, output: str | Non
     return Exit.COMPLETE
 
 
-def _agent(name: str) -> Agent:
+def _agent(name: str) -> Agent[Any, Any]:
     from treadle import Agent
 
     found = load(name)
@@ -46,7 +46,7 @@ def _agent(name: str) -> Agent:
     return found
 
 
-def _check(path: str, agents: Sequence[Agent]) -> int:
+def _check(path: str, agents: Sequence[Agent[Any, Any]]) -> int:
     from treadle.manifest import check
 
     try:

@@ -34,8 +34,8 @@ def run(arguments: argparse.Namespace, signals: Signals) -> int:
 
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        given = user_input(arguments.prompt, arguments.file)
         tools = _tools(arguments)
+        given = user_input(arguments.prompt, arguments.file)
         choice = _chosen(arguments)
         model = _model(choice, arguments.chat_template)
         agent = Agent(model, instructions=arguments.system, tools=tools, limits=Limits(steps=arguments.max_steps))
@@ -92,7 +92,7 @@ def _local_model(path: str, chat_template: str | None) -> Model:
     return LocalModel(path, chat_template=chat_template, on_load=tell)
 
 
-async def _drive(agent: Agent, given: list[TextPart | FilePart], screen: Screen, signals: Signals) -> int:
+async def _drive(agent: Agent[Any, Any], given: list[TextPart | FilePart], screen: Screen, signals: Signals) -> int:
     """Shows the run's events. The summary is the last line, whatever happens."""
     cancel, loop = asyncio.current_task().cancel, asyncio.get_running_loop()  # type: ignore[union-attr]
     signals.last_words = lambda: f"\n{screen.tally.line()}\n"
@@ -107,7 +107,9 @@ async def _drive(agent: Agent, given: list[TextPart | FilePart], screen: Screen,
             raise
         code = signals.code
     except RunError as error:
-        code = complain(str(error), _failure_code(error, screen.tally.stop))
+        if isinstance(error.__cause__, ConfigError):
+            raise error.__cause__ from None  # nothing was sent, so there is nothing to sum up
+        code = complain(str(error), Exit.SHORT if screen.tally.stop is StopReason.CONTEXT else Exit.FAILED)
     finally:
         signals.on_first = None
         if (aclose := getattr(agent.model, "aclose", None)) is not None:
@@ -121,9 +123,3 @@ def _exit_code(stop: StopReason) -> Exit:
     if stop.complete:
         return Exit.COMPLETE
     return Exit.SHORT if stop in _SHORT else Exit.FAILED
-
-
-def _failure_code(error: RunError, stop: StopReason) -> Exit:
-    if isinstance(error.__cause__, ConfigError):
-        return Exit.USAGE
-    return Exit.SHORT if stop is StopReason.CONTEXT else Exit.FAILED

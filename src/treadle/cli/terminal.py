@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import time
 from typing import TYPE_CHECKING, TextIO
@@ -105,7 +106,7 @@ class Screen:
         self._in_line = False
         self._names: dict[str, str] = {}
         self.tally = Tally()
-        if out is not None and hasattr(out, "reconfigure"):
+        if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")
 
     def show(self, event: Event) -> None:

@@ -57,6 +57,8 @@ class EventSplitter:
 
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
         """The events that `data` completes."""
+        if self._is_one_event(data):
+            return [(b"", data[6:-2])]
         if not data:
             return []
         if self._after_cr or b"\r" in data:
@@ -71,6 +73,15 @@ class EventSplitter:
         blocks = data.split(b"\n\n")
         self._rest += blocks.pop()
         return [event for block in blocks if (event := _event(block)) is not None]
+
+    def _is_one_event(self, data: bytes) -> bool:
+        """Most servers send each event in a piece of its own, on one line: the short way for these."""
+        return (
+            data.startswith(b"data: ")
+            and data.find(b"\n") == len(data) - 2
+            and data.endswith(b"\n\n")
+            and not (self._rest or self._after_cr or b"\r" in data)
+        )
 
     def finish(self) -> list[tuple[bytes, bytes]]:
         """The event that the end of the body completes, if there is one."""

@@ -154,11 +154,10 @@ def one_line(text: str) -> str:
 
 def read_refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
     """The refusal in an HTTP answer, whatever its body looks like."""
-    text = body.decode("utf-8", "replace")
     try:
-        value = json.loads(text)
+        value = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        value = _summary(text)
+        value = page_summary(body)
     if 300 <= status < 400:
         value = f"redirected to {headers.get('location', 'nowhere')}; set base_url to where the API really is"
     found = refusal_in(value)
@@ -207,10 +206,11 @@ def _status(value: Any) -> int | None:
     return int(value) if isinstance(value, str) and re.fullmatch(r"[1-5]\d\d", value, re.ASCII) else None
 
 
-def _summary(text: str) -> str:
-    """A page for people, or any other text, as one line."""
+def page_summary(body: bytes) -> str:
+    """A body that is no JSON, as one line. Pages for people are cut down to their title."""
+    text = body.decode("utf-8", "replace")
     if "<" not in text[:200]:
-        return text
+        return one_line(text)
     title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
     shown = (
         title[1] if title else re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL | re.IGNORECASE)

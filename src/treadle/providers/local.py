@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from treadle.errors import ConfigError, ModelConnectionError
+from treadle.errors import ConfigError, ModelConnectionError, StreamIdleError
 from treadle.model import Capabilities
 from treadle.providers._connection import check_allowed
 from treadle.providers._dialects import DIALECTS
@@ -92,14 +92,23 @@ class LocalModel:
                 idle_timeout_seconds=self._idle_timeout_seconds,
                 dialect=DIALECTS["llamacpp"],
             )
-            async with contextlib.aclosing(model.stream(request)) as events:
-                async for event in events:
-                    yield event
+            try:
+                async with contextlib.aclosing(model.stream(request)) as events:
+                    async for event in events:
+                        yield event
+            except ModelConnectionError as error:
+                if not isinstance(error, StreamIdleError):  # it is gone or going, though the system may not say so yet
+                    self._drop(server)
+                raise
 
     async def aclose(self) -> None:
         """Stops the server. A later request starts a new one."""
+        self._drop(self._server)
+
+    def _drop(self, server: _Server | None) -> None:
         with self._lock:
-            server, self._server = self._server, None
+            if self._server is server:
+                self._server = None
         if server is not None:
             server.stop()
 

@@ -225,7 +225,7 @@ def _report(task: Task, result: ToolResultPart) -> str:
         return f"{task.look.path} has {_count(len(names), 'entry', 'entries')}:\n{_first(names)}"
     note = re.search(r"\n\[lines 1-(\d+) of (more than )?(\d+)[^\n]*\]$", result.content)
     text = result.content[: note.start()] if note else result.content
-    lines = [] if text == "(empty file)" else text.splitlines()
+    lines = [] if text == "(empty file)" else text.removesuffix("\n").split("\n")
     size = f"{note[2] or ''}{note[3]} lines" if note else _count(len(lines), "line")
     return _REPORTS[task.intent](task, lines, size)
 

@@ -44,7 +44,7 @@ from treadle.providers._call_pieces import CallPieces, OpenCall, is_cut, is_obje
 from treadle.providers._chat_wire import CallPiece, Choice, Chunk, Delta, Function, decode_chunk
 from treadle.providers._connection import Connection, EventSplitter
 from treadle.providers._dialects import DIALECTS, Dialect
-from treadle.providers._errors import Refusal, model_error, one_line, refusal_in
+from treadle.providers._errors import Refusal, model_error, one_line, page_summary, refusal_in
 from treadle.providers._output_schema import strict_schema
 from treadle.providers._rendered import RenderedMessages, encode
 from treadle.usage import StopReason, Usage
@@ -111,7 +111,7 @@ class OpenAIChatModel:
         extra_headers = request.settings.extra_headers if request.settings is not None else None
         try:
             async with await self._connection.post(self._url, body, extra_headers) as answer:
-                reader.is_document = answer.content_type.endswith("json")
+                reader.is_document = answer.content_type.endswith(("json", "html"))
                 async for data in answer.chunks:
                     for event in reader.feed(data):
                         yield event
@@ -456,6 +456,7 @@ def _arguments(args: str) -> str:
 
 _DETAILS = "reasoning_details"
 _EXTRA = "extra_content"
+_LOST = "\ufffd"
 
 
 class _Block:
@@ -493,6 +494,7 @@ class _Reader:
         self._native_stop: str | None = None
         self._stop: StopReason | None = None
         self._noise = ""
+        self._id: str | None = None
         self.is_document = False
         self.done = False
 
@@ -518,10 +520,13 @@ class _Reader:
         if self.is_document:
             body = bytes(self._document).strip()
             # Some servers stream under the wrong content type.
-            found = [(b"", body)] if body.startswith(b"{") else [*self._splitter.feed(body + b"\n\n")]
+            found = [(b"", body)] if body.startswith(b"{") else self._splitter.feed(body + b"\n\n")
             self.done = body.startswith(b"{")
+            if body and not found:
+                raise self._error(ModelResponseError, f"the answer is {page_summary(body)}", retryable=False)
         for name, payload in found:
             self._take(name, payload, events, last=True)
+        self._let_go(events)
         return events
 
     def _take(self, name: bytes, data: bytes, events: list[ModelEvent], *, last: bool = False) -> None:
@@ -529,14 +534,16 @@ class _Reader:
             self.done = True
             return
         chunk, clean = decode_chunk(data)
+        if name == b"error" or (chunk is not None and chunk.error):
+            self._fail((chunk.error if chunk is not None else None) or data)
+            return
         if chunk is None:
             self._skip(data, last=last)
             return
         self._mending = self._mending or not clean
-        if chunk.error or name == b"error":
-            self._fail(chunk.error or data)
-            return
-        self._note(chunk)
+        if chunk.usage or chunk.x_groq or chunk.citations or chunk.search_results:
+            self._note(chunk)
+        self._id = chunk.id
         for choice in chunk.choices or ():
             if not choice.index:  # one candidate is asked for
                 self._take_choice(choice, events)
@@ -551,8 +558,6 @@ class _Reader:
             self._usage = chunk.usage
         elif chunk.x_groq and isinstance(usage := chunk.x_groq.get("usage"), dict):
             self._usage = self._usage or usage
-        if not self._calls.seed and chunk.id:
-            self._calls.seed = chunk.id
         if chunk.search_results or chunk.citations:
             self._sources = chunk.search_results or chunk.citations  # Perplexity repeats them all in every chunk
 
@@ -616,18 +621,20 @@ class _Reader:
             self._stop = StopReason.REFUSAL
             self._add(TextDelta, delta.refusal, events)
         pieces = delta.tool_calls or []
-        if not pieces and delta.function_call is not None and delta.function_call.name:
-            pieces = [CallPiece(0, None, delta.function_call)]
+        old = delta.function_call
+        if not pieces and old is not None and (old.name or old.arguments):
+            pieces = [CallPiece(0, None, old)]
         for piece in pieces:
             self._take_call(piece, events)
         for note in delta.annotations or ():
-            self._citations += _citation(note)
+            self._citations += _citation(note) if isinstance(note, dict) else []
 
     def _take_call(self, piece: CallPiece, events: list[ModelEvent]) -> None:
         function = piece.function or Function()
         args = function.arguments
         text = args if isinstance(args, str) else "" if args is None else encode(args).decode()
         known = len(self._calls.calls)
+        self._calls.seed = self._calls.seed or self._id or ""
         call = self._calls.take(piece.index, piece.id or "", function.name or "", text)
         if len(self._calls.calls) > known:
             self._blocks.append(call)
@@ -636,7 +643,10 @@ class _Reader:
             call.extra = piece.extra_content
         if self._mending:
             text = self._mend(call, text)
-        events.append(ToolCallDelta(index=call.place, call_id=call.id, name=call.name, args=text))
+        events.append(self._call_delta(call, text))
+
+    def _call_delta(self, call: OpenCall, args: str) -> ToolCallDelta:
+        return ToolCallDelta(index=call.place, call_id=call.id, name=call.name, args=args)
 
     def _skip(self, data: bytes, *, last: bool) -> None:
         """What is no JSON object is a keepalive mostly; it is told if no answer comes. Half an object is a fault."""
@@ -655,6 +665,15 @@ class _Reader:
             self._held[channel] = text[-1]
             text = text[:-1]
         return encodable(text)
+
+    def _let_go(self, events: list[ModelEvent]) -> None:
+        """Halves of pairs whose other half never came are told as such."""
+        held, self._held = self._held, {}
+        for channel in held:
+            if isinstance(channel, OpenCall):
+                events.append(self._call_delta(channel, _LOST))
+            else:
+                self._add(channel, _LOST, events)
 
     def finish(self) -> ModelFinish:
         """The whole answer. Raises where there is none."""
@@ -727,8 +746,8 @@ class _Reader:
         noise = f" (it said: {one_line(self._noise)})" if self._noise else ""
         return self._error(ModelConnectionError, f"the stream ended before the answer did{noise}")
 
-    def _error(self, kind: type[ModelError], text: str) -> ModelError:
-        return kind(f"{self._ref}: {text}", provider=self._ref.provider, model=self._ref.name, retryable=True)
+    def _error(self, kind: type[ModelError], text: str, *, retryable: bool = True) -> ModelError:
+        return kind(f"{self._ref}: {text}", provider=self._ref.provider, model=self._ref.name, retryable=retryable)
 
 
 def _is_text(block: Any) -> bool:
