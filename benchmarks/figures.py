@@ -182,6 +182,6 @@ def counts(results: Results) -> list[Count]:
         Count("the same, steps 51-100 over steps 1-50", growth("encodes"), ".2f"),
         Count("tasks per step", step("tasks"), ".1f"),
         Count("timers per step", step("timers"), ".1f"),
-        Count("connections of a run of 101 requests", total(many_steps, "connections"), ".0f"),
+        Count("new connections of a run of 101 requests", total(many_steps, "connections"), ".0f"),
         Count("bytes that one more step adds to a body", step("last_body_bytes"), ",.0f"),
     ]

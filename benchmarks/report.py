@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from plan import Sizes
 
 COUNTED = ("httpx2", "treadle")
+# H on a quiet machine of two Xeon cores, CPython 3.11, 2026-11.
+QUIET_US_PER_DELTA = 23.2
 
 
 def ratio(row: Row, floor: str) -> float:
@@ -91,6 +93,19 @@ def environment(names: list[str]) -> str:
     return f"{python}; {machine}; load {os.getloadavg()[0]:.1f} at the end.\n\n{', '.join(versions)}."
 
 
+def slowness(results: Results, sizes: Sizes) -> str:
+    """How this run's H compares with that of a quiet machine; empty where H was not measured."""
+    seen = [one["seconds"] / sizes.deltas * 1e6 for one in results["delta"]["httpx2"]]
+    if not seen:
+        return ""
+    now = median(seen)
+    return (
+        f"H took {now:.1f} us per text delta; on the quiet machine where the goals were set it took "
+        f"{QUIET_US_PER_DELTA}. Goals in multiples of H and in memory hold as they stand; other times here are to be "
+        f"read as divided by {now / QUIET_US_PER_DELTA:.1f}, while the verdicts beside them take them as measured."
+    )
+
+
 def render(results: Results, sizes: Sizes, peer_names: tuple[str, ...], failures: list[str]) -> str:
     """The whole page."""
     every = rows(results, sizes)
@@ -100,6 +115,7 @@ def render(results: Results, sizes: Sizes, peer_names: tuple[str, ...], failures
         "# Results",
         f"Written by `benchmarks/run.py` on {today}; not edited by hand. `README.md` beside it says how to read this.",
         environment(names),
+        slowness(results, sizes),
         "## Goals",
         goals_table(every),
         "## All clients",
@@ -111,4 +127,4 @@ def render(results: Results, sizes: Sizes, peer_names: tuple[str, ...], failures
         parts.append(counts_table(counts(results), counted))
     if failures:
         parts += ["## Failures", "\n".join(f"- {failure}" for failure in failures)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"

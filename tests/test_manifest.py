@@ -246,7 +246,6 @@ def test_every_process_writes_the_same_bytes(tmp_path):
     assert json.loads(written)["agents"][0]["tools"][0]["source"] == "program.py"
 
 
-@pytest.mark.xfail(reason="the schema of a tool shows a set's default in the order of this process")
 def test_every_process_writes_the_same_bytes_for_a_default_that_is_a_set(tmp_path):
     file = tmp_path / "program.py"
     file.write_text(PROGRAM.replace("{DEFAULT}", "{'a', 'b', 'c', 'd', 'e'}"))

@@ -148,6 +148,8 @@ def test_what_the_schema_makes_certain_is_taken(name: str, sent: Any, arrives: A
 @pytest.mark.parametrize(
     ("name", "sent", "fault"),
     [
+        ("limit", True, "limit: must not be a boolean"),
+        ("city", False, "city: must not be a boolean"),
         ("city", 5, "city: Input should be a valid string; got 5"),
         ("city", ["a"], 'city: Input should be a valid string; got ["a"]'),
         ("city", {"k": 1}, 'city: Input should be a valid string; got {"k":1}'),

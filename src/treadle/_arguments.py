@@ -149,6 +149,8 @@ def _fit_one(field: Field, given: dict[str, Any], schema: dict[str, Any]) -> tup
     from pydantic import ValidationError
 
     name, errors = field.name, []
+    if isinstance(given[name], bool) and not _repair.takes(schema, (name,), given[name]):
+        return None, [f"{name}: must not be a boolean; got {_show(given[name])}"]  # pydantic would make it 0 or 1
     for _ in range(_MAX_ROUNDS):  # a string may hold JSON whose strings hold JSON
         if name not in given:
             return field.default(), []

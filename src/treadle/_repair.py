@@ -38,6 +38,12 @@ def admits(schemas: list[Schema], value: Any) -> bool:
     return any(_admits(schema, kind(value)) for schema in schemas)
 
 
+def takes(schema: Schema, path: Path, value: Any) -> bool:
+    """Whether the schema takes a value of this kind at `path`, also where it says nothing of that place."""
+    wanted = _at(schema, path)
+    return not wanted or admits(wanted, value)
+
+
 def locate(value: Any, labels: Sequence[Any]) -> Path:
     """The path of a fault without the labels of union members that pydantic puts between the keys."""
     path: list[str | int] = []
@@ -55,9 +61,9 @@ def mend(given: dict[str, Any], path: Path, schema: Schema) -> bool:
     for key in path[:-1]:
         container = container[key]
     key, value = path[-1], container[path[-1]]
-    wanted = _at(schema, path)
-    if not wanted or admits(wanted, value):
+    if takes(schema, path, value):
         return False
+    wanted = _at(schema, path)
     if isinstance(value, str):
         decoded = _decoded(value)
         if isinstance(decoded, str) or not admits(wanted, decoded):

@@ -9,11 +9,13 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import functools
+import operator
 import pathlib
+import sys
 import types
 import typing
 import uuid
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Required
 
 import msgspec
 from pydantic import TypeAdapter
@@ -86,6 +88,9 @@ class _Generator(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False
 
+    def encode_default(self, dft: Any) -> Any:
+        return super().encode_default(_in_order(dft))
+
 
 def compile_signature(signature: Signature, tool: str) -> Compiled:
     """The input schema and the checks of a tool. Raises `ConfigError` naming the parameter that has no JSON form."""
@@ -112,6 +117,12 @@ def compile_signature(signature: Signature, tool: str) -> Compiled:
         return Compiled(_copy(result), fields)
     except Exception as error:
         raise ConfigError(f"tool {tool}: the schema is not JSON: {_first_line(error)}") from error
+
+
+def adapter_and_schema(annotation: Any) -> tuple[TypeAdapter[Any], Schema]:
+    """What reads a type from JSON, and the JSON Schema of it. Raises what pydantic raises."""
+    part = _part(annotation, {})
+    return part.adapter, _copy(part.schema or without_titles(part.adapter.json_schema(schema_generator=_Generator)))
 
 
 def output_schema(returns: Any, namespace: dict[str, Any], none_for: Sequence[type]) -> Schema | None:
@@ -175,11 +186,48 @@ def _read(parameter: Parameter, tool: str) -> tuple[Any, Any, str]:
 def _part(annotation: Any, namespace: dict[str, Any], mode: JsonSchemaMode = "validation") -> _Part:
     if _is_standard(annotation):
         return _standard_part(annotation, repr(annotation), mode)
-    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    adapter: TypeAdapter[Any] = TypeAdapter(_with_readable_dicts(annotation))
     if not adapter.pydantic_complete:
         # Dataclasses and typed dictionaries of an enclosing function may name each other: pydantic needs its names.
         adapter.rebuild(_types_namespace=namespace, raise_errors=True)
     return _Part(adapter, None)
+
+
+def _with_readable_dicts(annotation: Any, made: dict[Any, Any] | None = None) -> Any:
+    """Before Python 3.12 pydantic refuses `typing.TypedDict`, and takes the same from `typing_extensions`."""
+    if sys.version_info >= (3, 12):
+        return annotation
+    made = {} if made is None else made
+    if isinstance(annotation, type) and type(annotation).__module__ == "typing" and typing.is_typeddict(annotation):
+        return made[annotation] if annotation in made else _readable_dict(annotation, made)
+    if not (args := typing.get_args(annotation)) or typing.get_origin(annotation) is Literal:
+        return annotation
+    changed = tuple(_with_readable_dicts(one, made) for one in args)
+    if changed == args:
+        return annotation
+    if isinstance(annotation, types.UnionType):
+        return functools.reduce(operator.or_, changed)
+    return annotation.copy_with(changed) if hasattr(annotation, "copy_with") else typing.get_origin(annotation)[changed]
+
+
+def _readable_dict(given: Any, made: dict[Any, Any]) -> Any:
+    import typing_extensions
+
+    hints = typing.get_type_hints(given, include_extras=True)
+    marks: dict[str, Any] = {}
+    for name, hint in hints.items():
+        mark = typing.get_origin(hint)
+        if mark not in (Required, NotRequired):
+            mark = Required if name in given.__required_keys__ else NotRequired
+        else:
+            hints[name] = typing.get_args(hint)[0]
+        marks[name] = mark
+    create: Any = typing_extensions.TypedDict
+    made[given] = copy = create(given.__name__, {name: mark[Any] for name, mark in marks.items()})
+    copy.__doc__ = given.__doc__
+    # The types come second: they may lead back here.
+    copy.__annotations__ = {name: marks[name][_with_readable_dicts(hint, made)] for name, hint in hints.items()}
+    return copy
 
 
 def _is_standard(annotation: Any) -> bool:
@@ -230,10 +278,15 @@ def _shown_default(default: Any) -> Schema:
     if default is EMPTY or isinstance(default, FieldInfo):
         return {}
     try:
-        shown = _copy(to_jsonable_python(default))
+        shown = _copy(to_jsonable_python(_in_order(default)))
         return {"default": shown} if shown is not None or default is None else {}  # NaN turns into null
     except Exception:  # noqa: BLE001 - a default without JSON form still applies; the model need not see it
         return {}
+
+
+def _in_order(default: Any) -> Any:
+    """A set in an order that is the same in every process, so that equal tools have equal schemas."""
+    return sorted(default, key=repr) if isinstance(default, set | frozenset) else default
 
 
 def _no_schema(tool: str, parameter: str, error: Exception) -> ConfigError:

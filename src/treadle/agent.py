@@ -68,7 +68,7 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
 
     @overload
     def __init__(
-        self: Agent[DepsT, str],
+        self,
         model: Model | str,
         *,
         deps: type[DepsT] | None = None,

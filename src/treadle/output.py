@@ -26,14 +26,18 @@ class OutputSpec:
         self.kind = kind
 
     @functools.cached_property
+    def _adapter_and_schema(self) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+        from treadle import _schema
+
+        return _schema.adapter_and_schema(self.kind)
+
+    @property
     def _adapter(self) -> TypeAdapter[Any]:
-        from pydantic import TypeAdapter
+        return self._adapter_and_schema[0]
 
-        return TypeAdapter(self.kind)
-
-    @functools.cached_property
+    @property
     def _inner_schema(self) -> dict[str, Any]:
-        return self._adapter.json_schema()
+        return self._adapter_and_schema[1]
 
     def check_type(self) -> None:
         """Raises `ConfigError` for a type that cannot be read from JSON or told as a schema."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.chat import DONE, calls, chunk, consistent, finish, piece, read, sse, text, usage
 
+from support.chat import DONE, calls, chunk, collect, consistent, finish, model, piece, read, sse, text, usage
+from support.loopback import Loopback, Reply
 from treadle.errors import (
     ContextOverflowError,
     ModelConnectionError,
@@ -662,3 +664,35 @@ def test_a_stop_never_hides_the_text_before_it() -> None:
     ]
     assert ModelRequest(None, ()).max_output_tokens == 32_000
     assert issubclass(ContextOverflowError, ModelError)
+
+
+# Beside the openai client, live
+
+LIVE = {
+    "text": (text("he"), text("llo"), STOP, usage()),
+    "calls": (calls(piece(0, "a", "f", '{"x"')), calls(piece(0, args=":1}"), piece(1, "b", "g", "{}")), TOOLS, usage()),
+    "unicode": (text("h\u00e9 \U0001f600"), text("\u2028"), STOP),
+    "refusal": (chunk({"refusal": "no"}), STOP),
+    "length": (calls(piece(0, "a", "f", '{"x"')), chunk({}, "length"), usage(3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LIVE))
+async def test_a_live_stream_reads_as_the_openai_client_reads_it(name: str) -> None:
+    body = sse(*LIVE[name], DONE)
+    async with Loopback(Reply((body[:50], body[50:]))) as server:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0) as client:
+            stream = client.chat.completions.stream(model="m", messages=[{"role": "user", "content": "hello"}])
+            async with stream as theirs:
+                expected = (await theirs.get_final_completion()) if name != "length" else None
+        ours = (await collect(model(server)))[-1]
+        assert server.requests[0].body["messages"] == server.requests[1].body["messages"]
+    if expected is None:
+        assert ours.stop is StopReason.MAX_TOKENS  # their client raises
+        return
+    message = expected.choices[0].message
+    assert ours.message.text == (message.content or "") + (message.refusal or "")
+    their_calls = [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()]
+    assert [(call.id, call.name, call.args) for call in ours.message.calls] == their_calls
+    assert ours.raw_stop == expected.choices[0].finish_reason
+    assert ours.usage == (None if expected.usage is None else Usage(10, 5))

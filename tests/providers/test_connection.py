@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import subprocess
 import sys
@@ -11,9 +12,9 @@ from typing import Any
 
 import httpx2
 import pytest
+
 from support.chat import DONE, HELLO, chunk, collect, model, sse, text, usage
 from support.loopback import BOUND, BREAK, STALL, Loopback, Reply
-
 from treadle.errors import ConfigError, ModelConnectionError, ModelRequestsDenied, StreamIdleError
 from treadle.events import ModelFinish, TextDelta
 from treadle.messages import UserMessage
@@ -109,13 +110,14 @@ async def test_closing_a_stream_that_never_began_sends_nothing() -> None:
 
 async def test_a_reader_that_raises_closes_the_connection() -> None:
     async with Loopback(Reply((sse(text("hello")), STALL))) as server:
-        stream = model(server).stream(GO)
-        with pytest.raises(ZeroDivisionError):
-            try:
+
+        async def fail() -> None:
+            async with contextlib.aclosing(model(server).stream(GO)) as stream:
                 async for _ in stream:
                     raise ZeroDivisionError
-            finally:
-                await stream.aclose()
+
+        with pytest.raises(ZeroDivisionError):
+            await bounded(fail())
         await bounded(server.left.wait())
 
 
@@ -202,7 +204,7 @@ async def test_keepalives_hold_the_idle_timeout_off() -> None:
 
 @pytest.mark.parametrize("body", [b"", sse(text("hello")), sse(text("hello"))[:-9]], ids=["nothing", "some", "half"])
 async def test_a_connection_that_breaks_in_the_middle_is_a_connection_error(body: bytes) -> None:
-    async with Loopback(Reply(tuple(filter(None, [body])) + (BREAK,))) as server:
+    async with Loopback(Reply((*filter(None, [body]), BREAK))) as server:
         with pytest.raises(ModelConnectionError, match="the connection broke before the answer's end") as caught:
             await collect(model(server))
         assert type(caught.value) is ModelConnectionError
@@ -212,7 +214,7 @@ async def test_a_connection_that_breaks_in_the_middle_is_a_connection_error(body
 async def test_no_server_is_a_connection_error_that_names_base_url() -> None:
     async with Loopback(Reply()) as server:
         url = server.url
-    with pytest.raises(ModelConnectionError, match="cannot connect .* is base_url right") as caught:
+    with pytest.raises(ModelConnectionError, match=r"cannot connect .* is base_url right") as caught:
         await collect(OpenAIChatModel("m", provider="ollama", base_url=url))
     assert caught.value.provider == "ollama"
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
-from support.chat import collect, consistent
 
+from support.chat import collect, consistent
 from treadle.errors import (
     AuthenticationError,
     ContextOverflowError,
@@ -34,10 +34,30 @@ if TYPE_CHECKING:
 
 # Recordings of chat-shaped providers that are not replayed here, each with the reason.
 LEFT_OUT: dict[str, str] = {}
-CHAT_SHAPED = {
-    *("alibaba azure-chat cerebras crusoe deepseek groq huggingface llamacpp mistral mistralrs moonshot".split()),
-    *("ollama openai-chat openai-compatible openrouter perplexity snowflake together xai-chat zai".split()),
-}
+CHAT_SHAPED = set(
+    [
+        "alibaba",
+        "azure-chat",
+        "cerebras",
+        "crusoe",
+        "deepseek",
+        "groq",
+        "huggingface",
+        "llamacpp",
+        "mistral",
+        "mistralrs",
+        "moonshot",
+        "ollama",
+        "openai-chat",
+        "openai-compatible",
+        "openrouter",
+        "perplexity",
+        "snowflake",
+        "together",
+        "xai-chat",
+        "zai",
+    ]
+)
 
 ERRORS: dict[tuple[str, int], type[ModelError]] = {
     ("azure-chat--real-error-scenarios-azure-grok-4-1-fast-non-reasoning-handles-context-length", 0): RateLimitError,
@@ -292,7 +312,7 @@ def compare_sent(provider: str, message: Any, item: dict[str, Any], messages: li
     if details := item.get("reasoning_details"):
         # The other client added nulls; ours go back as they came.
         assert [without_nulls(detail) for detail in written["reasoning_details"]] == [
-            {**without_nulls(detail), **{"format": ours["format"]}}
+            {**without_nulls(detail), "format": ours["format"]}
             for ours, detail in zip(written["reasoning_details"], details, strict=True)
         ]
         assert any(isinstance(part, ProviderPart) for part in message.content)

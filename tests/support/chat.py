@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 from support.loopback import BOUND, Loopback, Reply
-
 from treadle.events import ModelFinish, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.messages import UserMessage
 from treadle.model import ModelRequest

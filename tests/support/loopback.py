@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ class Loopback:
         self.left = asyncio.Event()  # a client went away in the middle of a reply
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> Loopback:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=1 << 26)
         self.origin = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         self.url = f"{self.origin}/v1"

@@ -152,5 +152,6 @@ def _outcome(event: ToolFinish) -> str:
         return f"refused: {event.result.content}"
     if event.is_error:
         return f"failed: {event.result.content}"
-    lines = event.result.content.count("\n") + 1
+    content = event.result.content
+    lines = content.count("\n") + (content != "" and not content.endswith("\n"))
     return f"done in {event.duration_seconds:.2f} s: {lines} line{'s' * (lines != 1)}"

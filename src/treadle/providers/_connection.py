@@ -78,7 +78,7 @@ class EventSplitter:
         """Most servers send each event in a piece of its own, on one line: the short way for these."""
         return (
             data.startswith(b"data: ")
-            and data.find(b"\n") == len(data) - 2
+            and data.find(b"\n") == len(data) - 2 > 6
             and data.endswith(b"\n\n")
             and not (self._rest or self._after_cr or b"\r" in data)
         )
@@ -99,7 +99,7 @@ class EventSplitter:
 
 
 def _event(block: bytes) -> tuple[bytes, bytes] | None:
-    if block.startswith(b"data: ") and b"\n" not in block:
+    if block.startswith(b"data: ") and b"\n" not in block and len(block) > 6:
         return b"", block[6:]
     name, lines = b"", []
     for line in block.removeprefix(_BOM).split(b"\n"):

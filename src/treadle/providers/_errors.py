@@ -172,7 +172,7 @@ def refusal_in(value: Any) -> Refusal:
     words, texts, statuses = set[str](), list[str](), list[int]()
     _collect(value, words, texts, statuses, 0)
     text = "; ".join(list(dict.fromkeys(texts))[:3]) or (
-        "" if value in (None, {}, []) else json.dumps(value, default=str)
+        "" if value in (None, "", {}, []) else json.dumps(value, default=str)
     )
     status = next((status for status in statuses if 100 <= status <= 599), None)
     return Refusal(status, text, frozenset(words), in_stream=True)
@@ -186,12 +186,14 @@ _INSIDE = ("error", "errors", "detail", "details", "innererror", "metadata")
 
 def _collect(value: Any, words: set[str], texts: list[str], statuses: list[int], depth: int) -> None:
     """Gathers codes, texts and statuses out of the shapes that errors come in; the outermost status counts."""
+    if depth > 8:
+        return
     if isinstance(value, str):
         texts.append(value)
     elif isinstance(value, list):
         for item in value[:10]:
             _collect(item, words, texts, statuses, depth + 1)
-    elif isinstance(value, dict) and depth < 5:
+    elif isinstance(value, dict):
         words |= {str(value[key]).lower() for key in _WORDS if isinstance(value.get(key), str)}
         statuses += [number for key in _STATUSES if (number := _status(value.get(key))) is not None]
         texts += [value[key] for key in _TEXTS if isinstance(value.get(key), str)]

@@ -37,6 +37,7 @@ from treadle.messages import (
     ToolCallPart,
     ToolMessage,
     UserMessage,
+    clean,
     encodable,
 )
 from treadle.model import Capabilities
@@ -330,15 +331,13 @@ class _Writer:
         own = message.model is None or message.model.provider == self._provider
         text = "".join([part.text for part in message.content if isinstance(part, TextPart)])
         texts = [text] if text.strip() else []
-        texts += [f"[cut off: {call.name}({call.args}]" for call in message.calls if not call.finished]
+        texts += [f"[cut off: {call.name}({call.args} ...]" for call in message.calls if not call.finished]
         calls = [self._call(call, own=own) for call in message.calls if call.finished]
         written: dict[str, Any] = {"role": "assistant"}
         if texts:
             written["content"] = "\n\n".join(texts)
         if calls:
             written["tool_calls"] = calls
-        if texts and not calls:
-            calls = []
         if not (texts or calls):
             return []
         if own:
@@ -635,7 +634,7 @@ class _Reader:
         text = args if isinstance(args, str) else "" if args is None else encode(args).decode()
         known = len(self._calls.calls)
         self._calls.seed = self._calls.seed or self._id or ""
-        call = self._calls.take(piece.index, piece.id or "", function.name or "", text)
+        call = self._calls.take(piece.index, encodable(piece.id or ""), encodable(function.name or ""), text)
         if len(self._calls.calls) > known:
             self._blocks.append(call)
             self._last = None
@@ -685,7 +684,7 @@ class _Reader:
         usage = _usage(self._usage)
         stop, raw_stop = self._why(usage)
         parts = tuple(self._parts(cut=stop is StopReason.MAX_TOKENS))
-        message = AssistantMessage(parts, stop, self._ref)
+        message = clean(AssistantMessage(parts, stop, self._ref))
         return ModelFinish(message=message, usage=usage, stop=stop, raw_stop=raw_stop, model=self._ref)
 
     def _parts(self, *, cut: bool) -> Iterable[AssistantPart]:

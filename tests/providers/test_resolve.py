@@ -1,0 +1,65 @@
+"""Models by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.errors import ConfigError
+from treadle.model import Model
+from treadle.providers import _MODELS, resolve
+from treadle.providers._dialects import DIALECTS
+from treadle.providers.openai_chat import OpenAIChatModel
+
+
+@pytest.mark.parametrize("provider", sorted(DIALECTS))
+def test_each_row_of_the_table_is_a_model(provider: str) -> None:
+    found = resolve(f"{provider}:some/model:tag")
+    assert isinstance(found, OpenAIChatModel)
+    assert isinstance(found, Model)
+    assert (found.provider, found.name) == (provider, "some/model:tag")
+    assert found.capabilities.tools
+
+
+def test_every_chat_prefix_has_a_row() -> None:
+    assert {name for name, (module, _) in _MODELS.items() if module == "openai_chat"} == set(DIALECTS)
+
+
+def test_the_offline_stand_in_is_found() -> None:
+    assert resolve("offline:demo").provider == "offline"
+
+
+@pytest.mark.parametrize("name", ["gpt-5", "", ":", "openai-chat:", "openai-chat: "])
+def test_a_name_without_provider_or_model_is_refused_with_an_example(name: str) -> None:
+    with pytest.raises(ConfigError, match="write 'provider:model', for instance 'openai-chat:"):
+        resolve(name)
+
+
+def test_an_unknown_provider_is_refused_with_near_names() -> None:
+    with pytest.raises(ConfigError, match="unknown provider 'openai': did you mean openai-chat"):
+        resolve("openai:gpt-5")
+    with pytest.raises(ConfigError, match="unknown provider 'olama': did you mean ollama"):
+        resolve("olama:qwen3")
+    with pytest.raises(ConfigError, match="unknown provider 'zzz': there are openai-chat, ollama"):
+        resolve("zzz:x")
+
+
+def test_options_that_mean_nothing_to_a_model_are_refused() -> None:
+    with pytest.raises(ConfigError, match="offline models take no api_key"):
+        resolve("offline:demo", api_key="k")
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://x", "http://", "/v1"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="must begin with http:// or https://"):
+        resolve("vllm:m", base_url=url)
+
+
+def test_a_provider_without_an_address_needs_one() -> None:
+    with pytest.raises(ConfigError, match="'mine' has no known address: pass base_url"):
+        OpenAIChatModel("m", provider="mine")
+    assert OpenAIChatModel("m", provider="mine", base_url="http://x").provider == "mine"
+
+
+def test_a_model_without_a_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the model has no name"):
+        OpenAIChatModel("")
