@@ -67,7 +67,7 @@ bench-peers: .venv/dev
 
 # The properties at length: some minutes where `make test` takes seconds.
 fuzz: .venv/dev
-	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile=fuzz
+	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile=fuzz
 
 # Formats, and mends what ruff can mend by itself.
 fix: .venv/dev

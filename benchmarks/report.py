@@ -93,16 +93,15 @@ def environment(names: list[str]) -> str:
     return f"{python}; {machine}; load {os.getloadavg()[0]:.1f} at the end.\n\n{', '.join(versions)}."
 
 
-def slowness(results: Results, sizes: Sizes) -> str:
-    """How this run's H compares with that of a quiet machine; empty where H was not measured."""
+def quietness(results: Results, sizes: Sizes) -> str:
+    """H in this run beside H on a quiet machine; empty where H was not measured."""
     seen = [one["seconds"] / sizes.deltas * 1e6 for one in results["delta"]["httpx2"]]
     if not seen:
         return ""
-    now = median(seen)
     return (
-        f"H took {now:.1f} us per text delta; on the quiet machine where the goals were set it took "
-        f"{QUIET_US_PER_DELTA}. Goals in multiples of H and in memory hold as they stand; other times here are to be "
-        f"read as divided by {now / QUIET_US_PER_DELTA:.1f}, while the verdicts beside them take them as measured."
+        f"H took {median(seen):.1f} us per text delta; on the quiet machine where the goals were set it took "
+        f"{QUIET_US_PER_DELTA}. The farther apart, the less a goal in seconds says here: multiples of H, memory and "
+        "counts hold anyway."
     )
 
 
@@ -115,7 +114,7 @@ def render(results: Results, sizes: Sizes, peer_names: tuple[str, ...], failures
         "# Results",
         f"Written by `benchmarks/run.py` on {today}; not edited by hand. `README.md` beside it says how to read this.",
         environment(names),
-        slowness(results, sizes),
+        quietness(results, sizes),
         "## Goals",
         goals_table(every),
         "## All clients",

@@ -31,7 +31,8 @@ from treadle.messages import (
 )
 from treadle.model import ModelRequest, ModelSettings, Reasoning, ToolSpec
 from treadle.providers._dialects import DIALECTS, Dialect
-from treadle.providers.openai_chat import OpenAIChatModel, _Writer
+from treadle.providers.openai_chat import OpenAIChatModel
+from treadle.providers.openai_chat._request import RequestWriter
 from treadle.transcript import repair
 from treadle.usage import StopReason
 
@@ -39,8 +40,8 @@ TOOL = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": 
 OWN = ModelRef("openai-chat", "m")
 
 
-def writer(provider: str = "openai-chat", dialect: Dialect | None = None) -> _Writer:
-    return _Writer(provider, "m", dialect or DIALECTS.get(provider, Dialect()))
+def writer(provider: str = "openai-chat", dialect: Dialect | None = None) -> RequestWriter:
+    return RequestWriter(provider, "m", dialect or DIALECTS.get(provider, Dialect()))
 
 
 def body(*messages: Message, provider: str = "openai-chat", **more: Any) -> Any:
@@ -139,6 +140,16 @@ def test_extra_body_is_merged_untouched_and_wins() -> None:
     extra = {"model": "other", "stream_options": {"x": 1}, "user": "u", "tools": []}
     found = body(settings=ModelSettings(extra_body=extra), tools=(TOOL,))
     assert {key: found[key] for key in extra} == extra
+    assert body(settings=ModelSettings(extra_body={"messages": [{"role": "x"}]}))["messages"] == [{"role": "x"}]
+
+
+def test_two_conversations_with_one_beginning_do_not_mix() -> None:
+    asked, messages = writer(), grown(3)
+    other = (*messages[:3], UserMessage("elsewhere"))
+    for _ in range(2):
+        for conversation in (tuple(messages), other, tuple(messages[:1])):
+            request = ModelRequest(None, conversation)
+            assert asked.body(request) == writer().body(request)
 
 
 def test_usage_is_asked_for_where_the_server_wants_to_be_asked() -> None:
@@ -226,6 +237,7 @@ def test_a_file_that_cannot_travel_is_refused_by_its_type(part: FilePart, provid
         ('"{\\"a\\":1}"', '{"a":1}'),
         ('{"a":1,"a":2}', '{"a":1,"a":2}'),
         ('{"a":"\\ud83d"}', '{"a":"\\ud83d"}'),
+        ('{"a":"\\ud83d","b":NaN}', '{"unparsed_arguments":"{\\"a\\":\\"\\\\ud83d\\",\\"b\\":NaN}"}'),
         ("[1]", '{"unparsed_arguments":"[1]"}'),
         ('"x"', '{"unparsed_arguments":"\\"x\\""}'),
         ("3", '{"unparsed_arguments":"3"}'),
@@ -282,6 +294,15 @@ def test_calls_and_results_are_paired_by_ids_that_the_server_takes() -> None:
     )
 
 
+def test_equal_ids_in_one_step_go_out_different_and_paired() -> None:
+    for provider in ("openai-chat", "mistral"):
+        step = (said(call("x"), call("x"), call("x_2")), answered(("x", "1"), ("x", "2"), ("x_2", "3")))
+        _, assistant, *results = sent(*HELLO, *step, provider=provider)
+        ids = [item["id"] for item in assistant["tool_calls"]]
+        assert len(set(ids)) == 3
+        assert [(item["tool_call_id"], item["content"]) for item in results] == list(zip(ids, "123", strict=True))
+
+
 def test_a_call_that_was_cut_off_goes_out_as_text_and_so_does_its_result() -> None:
     cut = call("d", "write", '{"path":"a', finished=False)
     _, assistant, first, second = sent(
@@ -302,6 +323,13 @@ def test_files_of_results_follow_in_a_message_of_the_user() -> None:
     assert [first["role"], second["role"], files["role"]] == ["tool", "tool", "user"]
     assert files["content"][0] == {"type": "text", "text": "[files of the result of shot, call c]"}
     assert files["content"][1]["type"] == "image_url"
+
+
+def test_a_file_of_a_result_that_the_model_cannot_take_is_named_to_it() -> None:
+    film = FilePart("video/mp4", data=b"x", name="a.mp4")
+    *_, told = sent(*HELLO, said(call()), ToolMessage((ToolResultPart("c", "add", "2", files=(film,)),)))
+    text = "[files of the result of add, call c]\n\n[a.mp4 of type video/mp4: this model cannot take it]"
+    assert told == {"role": "user", "content": text}
 
 
 def test_mistral_gets_an_answer_between_results_and_a_user() -> None:
@@ -440,6 +468,7 @@ def _holds_files(message: Message) -> bool:
 def _assert_paired(written: list[dict[str, Any]]) -> None:
     waiting: list[str] = []
     for item in written:
+        assert len(set(waiting)) == len(waiting)
         if item["role"] == "tool":
             assert item["tool_call_id"] == waiting.pop(0)
             continue
@@ -489,10 +518,17 @@ def test_tools_and_instructions_that_change_are_written_anew() -> None:
         assert (found["messages"][0]["content"], found["tools"][0]["function"]["name"]) == (instructions, tool.name)
 
 
-@given(st.text(st.characters(), max_size=10))
+@given(st.text(st.characters(categories=["Cs", "L", "C", "N"]), max_size=10))
 def test_any_text_can_be_sent(value: str) -> None:
     written = writer().body(ModelRequest(value, (UserMessage("x" + value),)))
     assert json.loads(written)["messages"][-1]["content"].startswith("x")
+
+
+def test_half_a_surrogate_pair_goes_out_as_a_replacement_and_a_whole_one_as_its_character() -> None:
+    settings = ModelSettings(extra_body={"x": ["\ud83d", {"\ude00": "\ud83d\ude00"}]})
+    found = body(UserMessage("a\ud83d"), settings=settings, instructions="b\ude00")
+    assert [item["content"] for item in found["messages"]] == ["b\ufffd", "a\ufffd"]
+    assert found["x"] == ["\ufffd", {"\ufffd": "\U0001f600"}]
 
 
 def test_numbers_that_json_lacks_go_out_as_null() -> None:

@@ -24,7 +24,7 @@ from treadle.events import ReasoningDelta, TextDelta, ToolCallDelta, encode_even
 from treadle.messages import ModelRef, ProviderPart, ReasoningPart, TextPart, ToolCallPart
 from treadle.model import ModelRequest
 from treadle.providers._errors import model_error
-from treadle.providers.openai_chat import _Reader
+from treadle.providers.openai_chat._stream import AnswerReader
 from treadle.usage import StopReason, Usage
 
 TOOLS = chunk({}, "tool_calls")
@@ -224,6 +224,13 @@ async def test_content_may_come_in_parts_that_think() -> None:
         STOP,
     )
     assert ended.message.content == (ReasoningPart("r"), TextPart("ab"))
+
+
+async def test_odd_parts_of_content_are_read_as_far_as_they_go() -> None:
+    parts = ["a", {"type": "thinking", "thinking": "r"}, 3, {"type": "text"}, {"type": "output_text", "text": "b"}]
+    assert (await finish(text(parts), STOP)).message.content == (TextPart("a"), ReasoningPart("r"), TextPart("b"))
+    ended = await finish(chunk({"reasoning_details": [3, {"type": "reasoning.summary", "summary": "s"}]}), STOP)
+    assert ReasoningPart("s") in ended.message.content
 
 
 async def test_reasoning_details_go_into_one_opaque_part_and_are_joined() -> None:
@@ -479,6 +486,9 @@ async def test_a_surrogate_pair_cut_in_arguments_and_reasoning_is_mended_too() -
     events = await read(*reasoning, *arguments, TOOLS)
     consistent(events)
     assert events[-1].message.content == (ReasoningPart("\U0001f600"), ToolCallPart("a", "f", '{"x":"\U0001f600"}'))
+    events = await read(arguments[0], TOOLS)
+    consistent(events)
+    encode_events(events)
 
 
 async def test_invalid_bytes_control_characters_and_constants_do_not_break_the_stream() -> None:
@@ -618,7 +628,7 @@ async def test_a_page_instead_of_an_answer_is_not_understood() -> None:
 
 def fed(body: bytes, *sizes: int, limit: int = 32_000) -> list[Any]:
     """The events of a body handed over in pieces of these sizes, over and over."""
-    reader = _Reader("p", "m", limit, lambda refusal: model_error(refusal, provider="p", model="m"))
+    reader = AnswerReader("p", "m", limit, lambda refusal: model_error(refusal, provider="p", model="m"))
     events, at, turn = [], 0, 0
     while at < len(body):
         size = sizes[turn % len(sizes)]
@@ -695,4 +705,3 @@ async def test_a_live_stream_reads_as_the_openai_client_reads_it(name: str) -> N
     their_calls = [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()]
     assert [(call.id, call.name, call.args) for call in ours.message.calls] == their_calls
     assert ours.raw_stop == expected.choices[0].finish_reason
-    assert ours.usage == (None if expected.usage is None else Usage(10, 5))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -300,11 +302,13 @@ async def once(times=1):
 """
 
 
-def run_script(code: str) -> None:
+def run_script(code: str, *flags: str) -> None:
     """Runs it in development mode: an unclosed client or an unfinished generator would show on stderr."""
+    measured = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", SCRIPT + code],
-        cwd=str(__import__("pathlib").Path(__file__).parents[1]),
+        [sys.executable, *(flags or ("-X", "dev", "-W", "error")), "-c", SCRIPT + code],
+        env=measured,
+        cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
         timeout=60,
@@ -328,6 +332,24 @@ loop.close()
 asyncio.run(once())
 assert not list(_connection._clients)
 """
+    )
+
+
+def test_the_pool_of_a_loop_that_was_closed_too_soon_is_dropped_with_the_next() -> None:
+    run_script(
+        """
+loop = asyncio.new_event_loop()
+loop.run_until_complete(once())
+loop.close()
+
+async def next_one():
+    await once()
+    assert list(_connection._clients) == [asyncio.get_running_loop()]
+
+asyncio.run(next_one())
+""",
+        "-W",
+        "ignore",
     )
 
 

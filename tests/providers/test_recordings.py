@@ -24,7 +24,9 @@ from treadle.messages import ProviderPart, ReasoningPart, ToolMessage, ToolResul
 from treadle.model import ModelRequest
 from treadle.providers._dialects import DIALECTS, Dialect
 from treadle.providers._errors import model_error
-from treadle.providers.openai_chat import OpenAIChatModel, _Reader, _Writer
+from treadle.providers.openai_chat import OpenAIChatModel
+from treadle.providers.openai_chat._request import RequestWriter
+from treadle.providers.openai_chat._stream import AnswerReader
 from treadle.usage import StopReason
 
 if TYPE_CHECKING:
@@ -34,29 +36,10 @@ if TYPE_CHECKING:
 
 # Recordings of chat-shaped providers that are not replayed here, each with the reason.
 LEFT_OUT: dict[str, str] = {}
-CHAT_SHAPED = set(
-    [
-        "alibaba",
-        "azure-chat",
-        "cerebras",
-        "crusoe",
-        "deepseek",
-        "groq",
-        "huggingface",
-        "llamacpp",
-        "mistral",
-        "mistralrs",
-        "moonshot",
-        "ollama",
-        "openai-chat",
-        "openai-compatible",
-        "openrouter",
-        "perplexity",
-        "snowflake",
-        "together",
-        "xai-chat",
-        "zai",
-    ]
+CHAT_SHAPED = frozenset(
+    {"alibaba", "azure-chat", "cerebras", "crusoe", "deepseek", "groq", "huggingface", "llamacpp", "mistral"}
+    | {"mistralrs", "moonshot", "ollama", "openai-chat", "openai-compatible", "openrouter", "perplexity", "snowflake"}
+    | {"together", "xai-chat", "zai"}
 )
 
 ERRORS: dict[tuple[str, int], type[ModelError]] = {
@@ -176,8 +159,8 @@ def compare_stop(finish: ModelFinish, expected: dict[str, Any]) -> None:
 # The adapter, fed directly: any cut
 
 
-def reader_of(provider: str) -> _Reader:
-    return _Reader(provider, "m", 32_000, lambda refusal: model_error(refusal, provider=provider, model="m"))
+def reader_of(provider: str) -> AnswerReader:
+    return AnswerReader(provider, "m", 32_000, lambda refusal: model_error(refusal, provider=provider, model="m"))
 
 
 def feed(provider: str, response: dict[str, Any], cut: Any) -> list[Any]:
@@ -300,7 +283,7 @@ def compare_sent(provider: str, message: Any, item: dict[str, Any], messages: li
     results = ToolMessage(
         tuple(ToolResultPart(call.id, call.name, str(contents.get(call.id))) for call in message.calls)
     )
-    body = _Writer(provider, "m", dialect).body(ModelRequest(None, (UserMessage("x"), message, results)))
+    body = RequestWriter(provider, "m", dialect).body(ModelRequest(None, (UserMessage("x"), message, results)))
     _, written, *replies = json.loads(body)["messages"]
     ids = [call["id"] for call in written["tool_calls"]]
     assert [reply["tool_call_id"] for reply in replies] == ids

@@ -43,35 +43,47 @@ class _Entry:
 
 
 class RenderedMessages:
-    """Keeps what `render(message, before)` gives for each message, joined as JSON, until the message dies.
+    """Keeps the JSON of what `render(message, before)` gives for each message, until the message dies.
 
-    `render` returns the provider's own messages for one of ours: none, one or several.
+    `render` returns the provider's own messages for one of ours: none, one or several. A request that goes on where
+    the last one with the same first message ended costs no look at the messages they share.
     """
 
     def __init__(self, render: Callable[[Message, Message | None], Iterable[Any]]) -> None:
         self._render = render
         self._entries: dict[int, _Entry] = {}
+        # By the id of the first message: the ids and the bytes of the last request. No id in it is of a dead message.
+        self._last: dict[int, tuple[tuple[int, ...], list[bytes]]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def join(self, messages: Sequence[Message]) -> bytes:
-        """The messages as the inside of a JSON array."""
-        entries, pieces, before = self._entries, [], None
-        for message in messages:
-            entry = entries.get(id(message))
+    def pieces(self, messages: Sequence[Message]) -> list[bytes]:
+        """JSON of each message, none of it empty: joined by commas they are the inside of an array."""
+        if not messages:
+            return []
+        ids = tuple(map(id, messages))
+        known, pieces = self._last.get(ids[0], ((), []))
+        if ids[: len(known)] != known:
+            known, pieces = (), []
+        pieces = pieces.copy()  # another thread may be looking at the old ones
+        before = messages[len(known) - 1] if known else None
+        for message in messages[len(known) :]:
+            entry = self._entries.get(id(message))
             if entry is None or (None if entry.before is None else entry.before()) is not before:
                 entry = self._add(message, before)
             if entry.data:
                 pieces.append(entry.data)
             before = message
-        return b",".join(pieces)
+        self._last[ids[0]] = ids, pieces
+        return pieces.copy()
 
     def _add(self, message: Message, before: Message | None) -> _Entry:
-        key, entries = id(message), self._entries
+        key, entries, last = id(message), self._entries, self._last
         data = b",".join([encode(item) for item in self._render(message, before)])
 
         def forget(dead: weakref.ref[Message]) -> None:
+            last.clear()
             if (entry := entries.get(key)) is not None and entry.message is dead:
                 del entries[key]
 

@@ -101,14 +101,12 @@ def is_object(text: str) -> bool:
     try:
         _object.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return _is_lax_object(text)
+        return "\\ud" in text.lower() and _is_lax_object(text)
     return True
 
 
 def _is_lax_object(text: str) -> bool:
-    """Whether it is one with lone surrogates: JSON may escape them, msgspec refuses them."""
-    if "\\u" not in text:
-        return False
+    """Whether it is one with lone surrogates in it: JSON may escape them, msgspec refuses them."""
     try:
         return isinstance(json.loads(text, parse_constant=_refuse), dict)
     except (ValueError, RecursionError):

@@ -12,6 +12,9 @@ from typing import Any
 
 import msgspec
 
+DETAILS = "reasoning_details"
+EXTRA = "extra_content"
+
 
 class Function(msgspec.Struct, gc=False):
     """What a call is called and its arguments: JSON text, from some servers the value itself."""

@@ -1,0 +1,212 @@
+"""The request: messages on their way out."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from treadle.errors import UnsupportedError
+from treadle.messages import (
+    AssistantMessage,
+    ProviderPart,
+    ReasoningPart,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+    encodable,
+)
+from treadle.providers._rendered import encode
+from treadle.providers.openai_chat._calls import is_object
+from treadle.providers.openai_chat._wire import DETAILS, EXTRA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from treadle.messages import FilePart, Message, ToolCallPart, ToolResultPart
+    from treadle.providers._dialects import Dialect
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)
+_MAX_CALL_ID = 40  # OpenAI refuses longer ones
+_AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+class MessageWriter:
+    """Writes one message at a time, in a form that the server takes whoever said it."""
+
+    def __init__(self, provider: str, name: str, dialect: Dialect) -> None:
+        self._provider, self._name, self._dialect = provider, name, dialect
+
+    def write(self, message: Message, before: Message | None) -> list[dict[str, Any]]:
+        """Our message as theirs: none, one or several. `before` is the message that it follows."""
+        if isinstance(message, UserMessage):
+            content = self._content(message.content)
+            found = [{"role": "user", "content": content}] if content else []
+            return self._after_tools(found, before)
+        if isinstance(message, ToolMessage):
+            return self._results(message, before)
+        return self._assistant(message)
+
+    def _after_tools(self, found: list[dict[str, Any]], before: Message | None) -> list[dict[str, Any]]:
+        """Mistral refuses a user message right behind tool results (2026-11)."""
+        if found and not self._dialect.user_after_tool and isinstance(before, ToolMessage):
+            return [{"role": "assistant", "content": "OK"}, *found]
+        return found
+
+    def _content(self, parts: Iterable[TextPart | FilePart]) -> str | list[dict[str, Any]]:
+        """Blank text is left out: most servers refuse it."""
+        content: list[dict[str, Any]] = []
+        for part in parts:
+            if not isinstance(part, TextPart):
+                content.append(self._file(part))
+            elif part.text.strip():
+                content.append({"type": "text", "text": part.text})
+        if all(item["type"] == "text" for item in content):
+            return "\n\n".join(item["text"] for item in content)
+        return content
+
+    def _file(self, part: FilePart) -> dict[str, Any]:
+        media_type = part.media_type.partition(";")[0].strip().lower()
+        kind = "pdf" if media_type == "application/pdf" else media_type.partition("/")[0]
+        url = part.url if part.url is not None else f"data:{media_type};base64,{part.data}"
+        if kind in self._dialect.files:
+            if kind == "image":
+                return {"type": "image_url", "image_url": {"url": url}}
+            if kind == "audio" and media_type in _AUDIO and part.data is not None:
+                return {"type": "input_audio", "input_audio": {"data": part.data, "format": _AUDIO[media_type]}}
+            if kind == "pdf" and part.data is not None:
+                return {"type": "file", "file": {"filename": part.name or "document.pdf", "file_data": url}}
+        where = "" if part.url is None or kind not in self._dialect.files else " by url: pass its data"
+        model = f"{self._provider}:{self._name}"
+        text = f"{model} takes no file of type {media_type}{where}"
+        raise UnsupportedError(text, model=model, feature="files")
+
+    def _assistant(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        own = message.model is None or message.model.provider == self._provider
+        text = "".join([part.text for part in message.content if isinstance(part, TextPart)])
+        texts = [text] if text.strip() else []
+        texts += [f"[cut off: {call.name}({call.args} ...]" for call in message.calls if not call.finished]
+        finished = [call for call in message.calls if call.finished]
+        ids = self._call_ids([call.id for call in finished])
+        calls = [_call(call, call_id, own=own) for call, call_id in zip(finished, ids, strict=True)]
+        written: dict[str, Any] = {"role": "assistant"}
+        if texts:
+            written["content"] = "\n\n".join(texts)
+        if calls:
+            written["tool_calls"] = calls
+        if not (texts or calls):
+            return []
+        if own:
+            self._echo(message, written)
+        return [written]
+
+    def _echo(self, message: AssistantMessage, written: dict[str, Any]) -> None:
+        """Gives a provider its own reasoning back, in the form it asks for."""
+        details = [
+            item
+            for part in message.content
+            if isinstance(part, ProviderPart) and part.provider == self._provider and part.kind == DETAILS
+            for item in part.data
+        ]
+        if details:
+            written[DETAILS] = details
+        field = self._dialect.reasoning_field
+        text = "".join([part.text for part in message.content if isinstance(part, ReasoningPart)])
+        if field is None or not text or details:
+            return
+        if self._dialect.reasoning_with_calls_only and "tool_calls" not in written:
+            return
+        if field == "thinking":
+            thinking: list[Any] = [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]
+            if "content" in written:
+                thinking.append({"type": "text", "text": written["content"]})
+            written["content"] = thinking
+        else:
+            written[field] = text
+
+    def _call_ids(self, call_ids: list[str]) -> list[str]:
+        """The ids of one step as the server takes them: no two equal, and the same for a call and its result."""
+        ids: list[str] = []
+        for call_id in call_ids:
+            found, number = self._call_id(call_id), 2
+            while found in ids:
+                found, number = self._call_id(f"{call_id}_{number}"), number + 1
+            ids.append(found)
+        return ids
+
+    def _call_id(self, call_id: str) -> str:
+        """The id in a form the server takes, whoever invented it."""
+        length = self._dialect.call_id_length
+        if length is not None:
+            if len(call_id) == length and call_id.isascii() and call_id.isalnum():
+                return call_id
+            return hashlib.sha256(encodable(call_id).encode()).hexdigest()[:length]
+        if len(call_id) <= _MAX_CALL_ID:
+            return call_id
+        return f"call_{hashlib.sha256(encodable(call_id).encode()).hexdigest()[:24]}"
+
+    def _results(self, message: ToolMessage, before: Message | None) -> list[dict[str, Any]]:
+        """One message for each result. Results of calls that went as text are text too; files follow in a message."""
+        calls = before.calls if isinstance(before, AssistantMessage) else ()
+        whole: list[ToolResultPart] = []
+        told: list[TextPart | FilePart] = []
+        for result, call in itertools.zip_longest(message.results, calls[: len(message.results)]):
+            if call is None or call.finished:
+                whole.append(result)
+            else:
+                told.append(TextPart(f"[result of the call to {result.name} that was cut off: {result.content}]"))
+            told += self._files_of(result)
+        ids = self._call_ids([result.call_id for result in whole])
+        written: list[dict[str, Any]] = [
+            {"role": "tool", "tool_call_id": call_id, "content": result.content}
+            for call_id, result in zip(ids, whole, strict=True)
+        ]
+        if told:
+            follow_up = [{"role": "user", "content": self._content(told)}]
+            written += self._after_tools(follow_up, message if written else None)
+        return written
+
+    def _files_of(self, result: ToolResultPart) -> list[TextPart | FilePart]:
+        """A file that the model cannot take is named to it: a run must not fail for what a tool found."""
+        told: list[TextPart | FilePart] = []
+        if result.files:
+            told.append(TextPart(f"[files of the result of {result.name}, call {result.call_id}]"))
+        for file in result.files:
+            try:
+                self._file(file)
+            except UnsupportedError:
+                told.append(TextPart(f"[{file.name or 'a file'} of type {file.media_type}: this model cannot take it]"))
+            else:
+                told.append(file)
+        return told
+
+
+def _call(call: ToolCallPart, call_id: str, *, own: bool) -> dict[str, Any]:
+    function = {"name": _legal_name(call.name), "arguments": _arguments(call.args)}
+    written = {"id": call_id, "type": "function", "function": function}
+    if own and isinstance(call.raw, dict) and EXTRA in call.raw:
+        written[EXTRA] = call.raw[EXTRA]
+    return written
+
+
+def _legal_name(name: str) -> str:
+    """A name that the server takes, also for a call that the model made up."""
+    return name if _LEGAL_NAME.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unnamed"
+
+
+def _arguments(args: str) -> str:
+    """Arguments as a JSON object, as servers insist. What the model wrote instead stays to be seen in it."""
+    if is_object(args):
+        return args
+    if args.strip() in ("", "null", '"null"', '""'):
+        return "{}"
+    try:
+        inner = msgspec.json.decode(args)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        inner = None
+    if isinstance(inner, str) and is_object(inner):
+        return inner
+    return encode({"unparsed_arguments": args}).decode()

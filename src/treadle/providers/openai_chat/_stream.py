@@ -1,0 +1,365 @@
+"""The stream: bytes of an answer in, events out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from treadle.errors import ContextOverflowError, ModelConnectionError, ModelError, ModelResponseError
+from treadle.events import ModelFinish, ReasoningDelta, TextDelta, ToolCallDelta
+from treadle.messages import (
+    AssistantMessage,
+    Citation,
+    ModelRef,
+    ProviderPart,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    clean,
+    encodable,
+)
+from treadle.providers._connection import EventSplitter
+from treadle.providers._errors import one_line, page_summary, refusal_in
+from treadle.providers._rendered import encode
+from treadle.providers.openai_chat._calls import CallPieces, OpenCall, is_cut
+from treadle.providers.openai_chat._usage import failure_of, is_output_limit, stop_of, usage_of
+from treadle.providers.openai_chat._wire import DETAILS, EXTRA, CallPiece, Function, decode_chunk
+from treadle.usage import StopReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from treadle.events import ModelEvent
+    from treadle.messages import AssistantPart
+    from treadle.providers._errors import Refusal
+    from treadle.providers.openai_chat._wire import Choice, Chunk, Delta
+    from treadle.usage import Usage
+
+_LOST = "\ufffd"
+
+
+class _Block:
+    """A run of text or of reasoning: `kind` is the class of its deltas."""
+
+    __slots__ = ("kind", "pieces")
+
+    def __init__(self, kind: type[TextDelta | ReasoningDelta]) -> None:
+        self.kind = kind
+        self.pieces: list[str] = []
+
+
+class AnswerReader:
+    """Turns the bytes of one answer into our events, and knows at the end what the answer was.
+
+    `refused` makes the error of a refusal inside the stream. Set `is_document` where the answer is one JSON value.
+    """
+
+    def __init__(self, provider: str, name: str, limit: int, refused: Callable[[Refusal], ModelError]) -> None:
+        self._ref = ModelRef(provider, name)
+        self._limit = limit
+        self._refused = refused
+        self._splitter = EventSplitter()
+        self._document = bytearray()
+        self._blocks: list[_Block | OpenCall | list[Any]] = []
+        self._last: _Block | None = None
+        self._calls = CallPieces()
+        self._details: list[Any] = []
+        self._citations: list[Citation] = []
+        self._sources: Any = None
+        self._held: dict[Any, str] = {}
+        self._mending = False
+        self._usage: dict[str, Any] | None = None
+        self._raw_stop: str | None = None
+        self._native_stop: str | None = None
+        self._stop: StopReason | None = None
+        self._noise = ""
+        self._id: str | None = None
+        self.is_document = False
+        self.done = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the server said that the answer ended."""
+        return self._raw_stop is not None or self.done
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """What the next bytes of the body say."""
+        if self.is_document:
+            self._document += data
+            return []
+        events: list[ModelEvent] = []
+        for name, payload in self._splitter.feed(data):
+            if not self.done:
+                self._take(name, payload, events)
+        return events
+
+    def end(self) -> list[ModelEvent]:
+        """What the end of the body says: a last event without its blank line, or the whole of a document."""
+        events: list[ModelEvent] = []
+        found = self._splitter.finish()
+        if self.is_document:
+            body = bytes(self._document).strip()
+            # Some servers stream under the wrong content type.
+            found = [(b"", body)] if body.startswith(b"{") else self._splitter.feed(body + b"\n\n")
+            self.done = body.startswith(b"{")
+            if body and not found:
+                raise self._error(ModelResponseError, f"the answer is {page_summary(body)}", retryable=False)
+        for name, payload in found:
+            self._take(name, payload, events, last=True)
+        self._let_go(events)
+        return events
+
+    def _take(self, name: bytes, data: bytes, events: list[ModelEvent], *, last: bool = False) -> None:
+        if data == b"[DONE]":
+            self.done = True
+            return
+        chunk, tidy = decode_chunk(data)
+        if name == b"error" or (chunk is not None and chunk.error):
+            self._fail((chunk.error if chunk is not None else None) or data)
+            return
+        if chunk is None:
+            self._skip(data, last=last)
+            return
+        self._mending = self._mending or not tidy
+        if chunk.usage or chunk.x_groq or chunk.citations or chunk.search_results:
+            self._note(chunk)
+        self._id = chunk.id
+        for choice in chunk.choices or ():
+            if not choice.index:  # one candidate is asked for
+                self._take_choice(choice, events)
+
+    def block(self, reason: str) -> None:
+        """The provider refused the prompt itself."""
+        self._raw_stop, self._stop, self.done = reason, StopReason.REFUSAL, True
+
+    def _note(self, chunk: Chunk) -> None:
+        """What stands beside the choices. Totals grow from chunk to chunk: the last one counts."""
+        if chunk.usage:
+            self._usage = chunk.usage
+        elif chunk.x_groq and isinstance(usage := chunk.x_groq.get("usage"), dict):
+            self._usage = self._usage or usage
+        if chunk.search_results or chunk.citations:
+            self._sources = chunk.search_results or chunk.citations  # Perplexity repeats them all in every chunk
+
+    def _take_choice(self, choice: Choice, events: list[ModelEvent]) -> None:
+        delta = choice.delta
+        if choice.message is not None and (self.is_document or not (delta or self._blocks)):
+            delta = choice.message  # Perplexity gives both
+        if delta is not None:
+            if reasoning := delta.reasoning_content or delta.reasoning:
+                self._add(ReasoningDelta, reasoning, events)
+            if delta.reasoning_details:
+                self._take_details(delta.reasoning_details, events, shown=bool(reasoning))
+            if content := delta.content:
+                if type(content) is str:
+                    self._add(TextDelta, content, events)
+                else:
+                    self._take_parts(content, events)
+            if delta.tool_calls or delta.function_call or delta.refusal or delta.annotations:
+                self._take_rest(delta, events)
+        if choice.finish_reason is not None:
+            self._raw_stop = choice.finish_reason
+            self._native_stop = choice.native_finish_reason or self._native_stop
+
+    def _add(self, kind: type[TextDelta | ReasoningDelta], text: str, events: list[ModelEvent]) -> None:
+        if self._mending:
+            text = self._mend(kind, text)
+            if not text:
+                return
+        block = self._last
+        if block is None or block.kind is not kind:
+            block = self._last = _Block(kind)
+            self._blocks.append(block)
+        block.pieces.append(text)
+        events.append(kind(text=text))
+
+    def _take_parts(self, parts: Any, events: list[ModelEvent]) -> None:
+        """Content in parts: Mistral thinks in them."""
+        for part in parts:
+            if isinstance(part, str):
+                self._add(TextDelta, part, events)
+            elif isinstance(part, dict):
+                inner = part.get("thinking")
+                thinking = part.get("type") in ("thinking", "reasoning")
+                text = _joined(inner if inner is not None else part.get("text"))
+                if text:
+                    self._add(ReasoningDelta if thinking else TextDelta, text, events)
+
+    def _take_details(self, details: list[Any], events: list[ModelEvent], *, shown: bool) -> None:
+        """OpenRouter's reasoning blocks come in pieces and go back whole."""
+        if not any(block is self._details for block in self._blocks):
+            self._blocks.append(self._details)
+        for detail in details:
+            if isinstance(detail, dict):
+                _merge_detail(self._details, detail)
+                text = detail.get("text") or detail.get("summary")
+                if not shown and isinstance(text, str) and text:
+                    self._add(ReasoningDelta, text, events)
+
+    def _take_rest(self, delta: Delta, events: list[ModelEvent]) -> None:
+        if delta.refusal:
+            self._stop = StopReason.REFUSAL
+            self._add(TextDelta, delta.refusal, events)
+        pieces = delta.tool_calls or []
+        old = delta.function_call
+        if not pieces and old is not None and (old.name or old.arguments):
+            pieces = [CallPiece(0, None, old)]
+        for piece in pieces:
+            self._take_call(piece, events)
+        for note in delta.annotations or ():
+            self._citations += _citation(note) if isinstance(note, dict) else []
+
+    def _take_call(self, piece: CallPiece, events: list[ModelEvent]) -> None:
+        function = piece.function or Function()
+        args = function.arguments
+        text = args if isinstance(args, str) else "" if args is None else encode(args).decode()
+        known = len(self._calls.calls)
+        self._calls.seed = self._calls.seed or self._id or ""
+        call = self._calls.take(piece.index, encodable(piece.id or ""), encodable(function.name or ""), text)
+        if len(self._calls.calls) > known:
+            self._blocks.append(call)
+            self._last = None
+        if piece.extra_content is not None:
+            call.extra = piece.extra_content
+        if self._mending:
+            text = self._mend(call, text)
+        events.append(self._call_delta(call, text))
+
+    def _call_delta(self, call: OpenCall, args: str) -> ToolCallDelta:
+        return ToolCallDelta(index=call.place, call_id=call.id, name=call.name, args=args)
+
+    def _skip(self, data: bytes, *, last: bool) -> None:
+        """What is no JSON object is a keepalive mostly; it is told if no answer comes. Half an object is a fault."""
+        text = one_line(data.decode("utf-8", "replace"))
+        if not text.startswith("{"):
+            self._noise = self._noise or text
+        elif not last:
+            raise self._error(ModelResponseError, f"a chunk is no JSON: {text}")
+        elif not self.finished or self.is_document:
+            raise self._broke_off()
+
+    def _mend(self, channel: Any, text: str) -> str:
+        """`text` as valid text. Half a surrogate pair waits for the other half, in the next piece of its channel."""
+        text = self._held.pop(channel, "") + text
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            self._held[channel] = text[-1]
+            text = text[:-1]
+        return encodable(text)
+
+    def _let_go(self, events: list[ModelEvent]) -> None:
+        """Halves of pairs whose other half never came are told as such."""
+        held, self._held = self._held, {}
+        for channel in held:
+            if isinstance(channel, OpenCall):
+                events.append(self._call_delta(channel, _LOST))
+            else:
+                self._add(channel, _LOST, events)
+
+    def finish(self) -> ModelFinish:
+        """The whole answer. Raises where there is none."""
+        if not self.finished:
+            raise self._broke_off()
+        if not self._blocks and self._raw_stop is None:
+            noise = f": {one_line(self._noise)}" if self._noise else ""
+            raise self._error(ModelResponseError, f"the answer is empty{noise}")
+        usage = usage_of(self._usage)
+        stop, raw_stop = self._why(usage)
+        parts = tuple(self._parts(cut=stop is StopReason.MAX_TOKENS))
+        message = clean(AssistantMessage(parts, stop, self._ref))
+        return ModelFinish(message=message, usage=usage, stop=stop, raw_stop=raw_stop, model=self._ref)
+
+    def _parts(self, *, cut: bool) -> Iterable[AssistantPart]:
+        last_text = next((block for block in reversed(self._blocks) if _is_text(block)), None)
+        for block in self._blocks:
+            if isinstance(block, OpenCall):
+                yield self._call_part(block, cut=cut)
+            elif isinstance(block, list):
+                yield ProviderPart(self._ref.provider, DETAILS, block)
+            elif block.kind is ReasoningDelta:
+                yield ReasoningPart("".join(block.pieces))
+            else:
+                yield TextPart("".join(block.pieces), self._cited() if block is last_text else ())
+
+    def _call_part(self, call: OpenCall, *, cut: bool) -> ToolCallPart:
+        """The last call of a cut answer is not whole, whatever it looks like; nor is one whose JSON just ends."""
+        args = encodable("".join(call.args))
+        last = call is self._calls.calls[-1]
+        finished = not (last and (cut or is_cut(args)))
+        raw = None if call.extra is None else {EXTRA: call.extra}
+        return ToolCallPart(call.id, call.name or "unnamed", args, finished=finished or not args.strip(), raw=raw)
+
+    def _cited(self) -> tuple[Citation, ...]:
+        if not self._citations and isinstance(self._sources, list):
+            self._citations = [item for source in self._sources for item in _citation(source)]
+        return tuple(dict.fromkeys(self._citations))
+
+    def _why(self, usage: Usage | None) -> tuple[StopReason, str | None]:
+        """Why the answer ended, and the provider's own word for it."""
+        if is_output_limit(self._native_stop):  # OpenRouter says `tool_calls` beside it
+            return StopReason.MAX_TOKENS, self._native_stop
+        calls = self._calls.calls
+        if self._stop is not None and not calls:
+            return self._stop, self._raw_stop
+        word = self._raw_stop or ""
+        if (failure := failure_of(word)) is not None:
+            raise self._error(failure, f"the provider broke the answer off: {word}")
+        stop = stop_of(word, calls=bool(calls))
+        full = usage is not None and usage.output_tokens >= self._limit
+        if stop is StopReason.TOOL_CALLS and full and is_cut("".join(calls[-1].args)):
+            stop = StopReason.MAX_TOKENS
+        return stop, self._raw_stop
+
+    def _fail(self, error: Any) -> None:
+        """An error inside the stream. Only an overflow of the context is a stop; it leaves what came before."""
+        if isinstance(error, bytes):
+            error = error.decode("utf-8", "replace")
+            with contextlib.suppress(ValueError, RecursionError):
+                error = json.loads(error, strict=False)
+        failure = self._refused(refusal_in(error))
+        if not isinstance(failure, ContextOverflowError):
+            raise failure
+        self._raw_stop, self._stop, self.done = "context_length_exceeded", StopReason.CONTEXT, True
+
+    def _broke_off(self) -> ModelError:
+        noise = f" (it said: {one_line(self._noise)})" if self._noise else ""
+        return self._error(ModelConnectionError, f"the stream ended before the answer did{noise}")
+
+    def _error(self, kind: type[ModelError], text: str, *, retryable: bool = True) -> ModelError:
+        return kind(f"{self._ref}: {text}", provider=self._ref.provider, model=self._ref.name, retryable=retryable)
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, _Block) and block.kind is TextDelta
+
+
+def _joined(value: Any) -> str:
+    if isinstance(value, list):
+        return "".join([_joined(item.get("text") if isinstance(item, dict) else item) for item in value])
+    return value if isinstance(value, str) else ""
+
+
+def _merge_detail(details: list[Any], piece: dict[str, Any]) -> None:
+    same = ("type", "index")
+    known = next((item for item in details if all(item.get(key) == piece.get(key) for key in same)), None)
+    if known is None or ("id" in known and "id" in piece and known["id"] != piece["id"]):
+        details.append(dict(piece))
+        return
+    for key, value in piece.items():
+        if key in ("text", "summary", "data") and isinstance(value, str) and isinstance(known.get(key), str):
+            known[key] += value
+        elif value is not None:
+            known[key] = value
+
+
+def _citation(note: Any) -> list[Citation]:
+    """A source: a `url_citation` of OpenAI and OpenRouter, an address or a search result of Perplexity."""
+    if isinstance(note, str):
+        return [Citation(url=encodable(note))]
+    if not isinstance(note, dict):
+        return []
+    inner = note.get("url_citation", note)
+    if not isinstance(inner, dict) or not isinstance(inner.get("url"), str):
+        return []
+    title = inner.get("title")
+    return [Citation(url=encodable(inner["url"]), title=encodable(title) if isinstance(title, str) else None)]
