@@ -55,6 +55,16 @@ async def test_all_models_of_a_loop_share_one_pool() -> None:
         assert server.connections == 1
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_server_on_this_machine_is_asked_past_any_proxy(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    async with Loopback(Reply((WHOLE,))) as server, Loopback(Reply(status=502)) as proxy:
+        for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(variable, proxy.url)
+        url = server.url.replace("127.0.0.1", host)
+        await collect(OpenAIChatModel("m", base_url=url))
+        assert (len(server.requests), len(proxy.requests)) == (1, 0)
+
+
 async def test_a_connection_is_used_again_when_the_body_ends_a_moment_after_done() -> None:
     async with Loopback(Reply((WHOLE, b": bye\n\n"))) as server:
         asked = model(server)

@@ -161,6 +161,8 @@ def _new_client() -> httpx2.AsyncClient:
             keepalive_expiry=IDLE_CONNECTION_SECONDS,
         ),
         timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+        # A server on this machine is not behind the proxy that the environment names.
+        mounts=dict.fromkeys(("all://127.0.0.1", "all://localhost", "all://[::1]")),
         # Models with different keys share the pool, so no cookie of one may reach another.
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
     )
