@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -65,7 +66,11 @@ def measure(job: plan.Job, base_url: str) -> dict[str, Any]:
 
 
 def _output(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    # Installed packages have their byte code; a process that may not keep it would compile the source every time.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False, env=environment
+    )
     if done.returncode:
         reason = done.stderr.strip().splitlines() or ["no error output"]
         raise subprocess.SubprocessError(reason[-1])
