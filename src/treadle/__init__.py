@@ -76,7 +76,7 @@ from treadle.messages import (
     decode_messages,
     encode,
 )
-from treadle.model import Capabilities, Model, ModelRequest, ModelSettings, Reasoning, ToolSpec
+from treadle.model import Capabilities, HostedMCP, Model, ModelRequest, ModelSettings, Reasoning, ToolSpec
 from treadle.result import RunContext, RunResult, StepRecord
 from treadle.run import Run
 from treadle.tools import Tool, ToolContext, ToolOutput, tool
@@ -100,6 +100,7 @@ __all__ = [
     "Event",
     "FilePart",
     "HasToolCall",
+    "HostedMCP",
     "InvalidRequestError",
     "LimitExceeded",
     "Limits",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.errors import ConfigError, UnsupportedError
 from treadle.limits import Limits
-from treadle.model import Model, ModelSettings, Reasoning, model_ref
+from treadle.model import HostedMCP, Model, ModelSettings, Reasoning, model_ref
 from treadle.output import FINAL_TOOL
 from treadle.toolsets import Toolset
 
@@ -36,6 +36,9 @@ def _check_types(config: AgentConfig) -> None:
     for toolset in config.toolsets:
         if not isinstance(toolset, Toolset):
             raise ConfigError(f"{toolset!r:.80} is no toolset: it needs __aenter__, __aexit__ and tools()")
+    for server in config.hosted_mcp:
+        if not isinstance(server, HostedMCP):
+            raise ConfigError(f"{server!r:.80} is no hosted MCP server: write HostedMCP(name, url)")
     for condition in config.stop_when:
         if not callable(condition):
             raise ConfigError(f"{condition!r:.80} is no stop condition: give a function of the steps")
@@ -57,6 +60,9 @@ def _check_names(config: AgentConfig) -> None:
         raise ConfigError(f"two tools are named {double[0]!r}: rename one with @tool(name=...)")
     if config.output is not str and FINAL_TOOL in names:
         raise ConfigError(f"the name {FINAL_TOOL!r} is taken by output=...: rename the tool with @tool(name=...)")
+    servers = [server.name for server in config.hosted_mcp]
+    if double := [name for name, count in Counter(servers).items() if count > 1]:
+        raise ConfigError(f"two hosted MCP servers are named {double[0]!r}: rename one")
     choice = None if config.settings is None else config.settings.tool_choice
     if choice not in (None, "auto", "required", "none", *names) and not config.toolsets:
         raise ConfigError(f"tool_choice={choice!r} names no tool: use auto, required, none or one of {names}")
@@ -68,6 +74,10 @@ def _check_capabilities(config: AgentConfig) -> None:
         lacks["tools"] = "call tools (leave out tools and toolsets)"
     if config.output is not str and not (can.output_schema or can.tools):
         lacks["output_schema"] = "give typed output (leave out output)"
+    if config.hosted_mcp and not can.hosted_mcp:
+        lacks["hosted_mcp"] = "call hosted MCP servers (leave out hosted_mcp)"
+    if config.hosted_web_search and not can.hosted_web_search:
+        lacks["hosted_web_search"] = "search the web (leave out hosted_web_search)"
     lacks |= _missing_reasoning(config.reasoning, can) if config.reasoning is not None else {}
     if lacks:
         model = str(model_ref(config.model))

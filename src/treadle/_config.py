@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from treadle.events import Event
     from treadle.limits import Limits, StopCondition
     from treadle.messages import Message
-    from treadle.model import Model, ModelSettings, Reasoning, ToolSpec
+    from treadle.model import HostedMCP, Model, ModelSettings, Reasoning, ToolSpec
     from treadle.output import OutputSpec
     from treadle.result import RunContext
     from treadle.tools import Tool
@@ -46,6 +46,8 @@ class AgentConfig:
     stop_when: tuple[StopCondition, ...]
     taps: tuple[Callable[[Event], object], ...]
     max_result_bytes: int
+    hosted_mcp: tuple[HostedMCP, ...]
+    hosted_web_search: bool
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from treadle.events import Event
     from treadle.limits import StopCondition
     from treadle.messages import Message
-    from treadle.model import Reasoning
+    from treadle.model import HostedMCP, Reasoning
     from treadle.result import RunContext
     from treadle.toolsets import Toolset
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
         stop_when: StopCondition | Iterable[StopCondition]
         taps: Iterable[Callable[[Event], object]]
         max_result_bytes: int
+        hosted_mcp: Iterable[HostedMCP]
+        hosted_web_search: bool
 
 
 class Agent(AgentConfig, Generic[DepsT, OutputT]):
@@ -61,7 +63,8 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
     before each step, the first that has a name wins. `output` is the type of the answer and `deps` that of
     the value given to `run(deps=...)`, for type checkers. `parallelism` bounds the calls that run at once; 1 is
     sequential. `stop_when` takes conditions over the steps, `taps` functions that see every event.
-    `max_result_bytes` cuts what the model reads of a tool's result; 0 never cuts.
+    `max_result_bytes` cuts what the model reads of a tool's result; 0 never cuts. `hosted_mcp` and `hosted_web_search`
+    are run by the provider on its side: their calls and results come as events and parts marked `hosted`.
 
     Raises `ConfigError` for wrong or clashing options, `UnsupportedError` for what the model cannot do.
     """
@@ -110,6 +113,8 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         stop_when: StopCondition | Iterable[StopCondition] = (),
         taps: Iterable[Callable[[Event], object]] = (),
         max_result_bytes: int = 65_536,
+        hosted_mcp: Iterable[HostedMCP] = (),
+        hosted_web_search: bool = False,
     ) -> None:
         super().__init__(
             model=_resolve(model) if isinstance(model, str) else model,
@@ -127,6 +132,8 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
             stop_when=(stop_when,) if callable(stop_when) else tuple(stop_when),
             taps=tuple(taps),
             max_result_bytes=max_result_bytes,
+            hosted_mcp=tuple(hosted_mcp),
+            hosted_web_search=hosted_web_search,
         )
         check_config(self)
         if self._spec is not None:

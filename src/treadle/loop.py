@@ -265,6 +265,8 @@ class Loop:
             reasoning=agent.reasoning,
             settings=given.settings,
             max_output_tokens=agent.max_output_tokens,
+            hosted_mcp=agent.hosted_mcp,
+            hosted_web_search=agent.hosted_web_search,
             sequential_tools=agent.parallelism == 1,
         )
 

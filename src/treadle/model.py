@@ -65,6 +65,26 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "stop_sequences", tuple(self.stop_sequences))
 
 
+class HostedMCP(msgspec.Struct, frozen=True):
+    """An MCP server that the provider calls on its side. `token` is sent to the provider and shown nowhere.
+
+    `allowed_tools` left empty allows all.
+    """
+
+    name: str
+    url: str
+    token: str | None = None
+    allowed_tools: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.allowed_tools, str):
+            raise ConfigError("allowed_tools is a tuple of names: write allowed_tools=('search',)")
+        msgspec.structs.force_setattr(self, "allowed_tools", tuple(self.allowed_tools))
+
+    def __repr__(self) -> str:
+        return f"HostedMCP({self.name!r}, {self.url!r}, allowed_tools={self.allowed_tools!r})"
+
+
 class ToolSpec(msgspec.Struct, frozen=True):
     """What a model is told of one tool. The schemas are JSON Schema."""
 
@@ -88,7 +108,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     reasoning: Reasoning | None = None
     settings: ModelSettings | None = None
     max_output_tokens: int = 32_000
-    hosted_mcp: tuple[Any, ...] = ()
+    hosted_mcp: tuple[HostedMCP, ...] = ()
     hosted_web_search: bool = False
     sequential_tools: bool = False
 
