@@ -21,6 +21,7 @@ def check_config(config: AgentConfig) -> None:
     if not isinstance(config.model, Model):
         raise ConfigError(f'model is a Model or a "provider:name" string, and is {config.model!r:.80}')
     _check_types(config)
+    _check_items(config)
     _check_numbers(config)
     _check_names(config)
     _check_capabilities(config)
@@ -33,6 +34,9 @@ def _check_types(config: AgentConfig) -> None:
             raise ConfigError(f"{field} is a {kind.__name__}, and is {value!r:.80}")
     if not (config.instructions is None or isinstance(config.instructions, str) or callable(config.instructions)):
         raise ConfigError(f"instructions is a string or a function, and is {config.instructions!r:.80}")
+
+
+def _check_items(config: AgentConfig) -> None:
     for toolset in config.toolsets:
         if not isinstance(toolset, Toolset):
             raise ConfigError(f"{toolset!r:.80} is no toolset: it needs __aenter__, __aexit__ and tools()")

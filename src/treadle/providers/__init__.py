@@ -25,9 +25,14 @@ _MODELS: dict[str, tuple[str, str]] = {
     "groq": _CHAT,
     "mistral": _CHAT,
     "deepseek": _CHAT,
+    "anthropic": ("anthropic", "AnthropicModel"),
+    "openai": ("openai", "OpenAIModel"),
+    "google": ("google", "GoogleModel"),
     "offline": ("offline", "OfflineModel"),
     "local": ("local", "LocalModel"),
 }
+
+_WITHOUT_CONNECTION = ("offline", "local")
 
 
 def resolve(
@@ -55,6 +60,8 @@ def resolve(
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if (module, kind) == _CHAT:
         options |= {"provider": provider, "idle_timeout_seconds": idle_timeout_seconds}
+    elif provider not in _WITHOUT_CONNECTION:
+        options["idle_timeout_seconds"] = idle_timeout_seconds
     elif options:
         raise ConfigError(f"{provider} models take no {' and no '.join(options)}")
     made: Model = getattr(importlib.import_module(f"{__name__}.{module}"), kind)(name, **options)
