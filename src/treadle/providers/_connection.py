@@ -57,8 +57,8 @@ class EventSplitter:
 
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
         """The events that `data` completes."""
-        if self._is_one_event(data):
-            return [(b"", data[6:-2])]
+        if (event := self._one_event(data)) is not None:
+            return [event]
         if not data:
             return []
         if self._after_cr or b"\r" in data:
@@ -74,14 +74,21 @@ class EventSplitter:
         self._rest += blocks.pop()
         return [event for block in blocks if (event := _event(block)) is not None]
 
-    def _is_one_event(self, data: bytes) -> bool:
-        """Most servers send each event in a piece of its own, on one line: the short way for these."""
-        return (
-            data.startswith(b"data: ")
-            and data.find(b"\n") == len(data) - 2 > 6
-            and data.endswith(b"\n\n")
-            and not (self._rest or self._after_cr or b"\r" in data)
-        )
+    def _one_event(self, data: bytes) -> tuple[bytes, bytes] | None:
+        """Most servers send each event in a piece of its own, bare or under a name: the short way for these."""
+        if self._rest or self._after_cr:
+            return None
+        if data.endswith(b"\r\n\r\n") and data.startswith(b"data: "):  # Google's
+            end = len(data) - 4
+            return (b"", data[6:end]) if data.find(b"\r") == end > 6 and data.find(b"\n") == end + 1 else None
+        if b"\r" in data or not data.endswith(b"\n\n"):
+            return None
+        end, line = len(data) - 2, data.find(b"\n")
+        if data.startswith(b"data: "):
+            return (b"", data[6:-2]) if line == end > 6 else None
+        if data.startswith(b"event: ") and data.startswith(b"data: {", line + 1) and data.find(b"\n", line + 1) == end:
+            return data[7:line], data[line + 7 : -2]
+        return None
 
     def finish(self) -> list[tuple[bytes, bytes]]:
         """The event that the end of the body completes, if there is one."""
@@ -101,6 +108,10 @@ class EventSplitter:
 def _event(block: bytes) -> tuple[bytes, bytes] | None:
     if block.startswith(b"data: ") and b"\n" not in block and len(block) > 6:
         return b"", block[6:]
+    if block.startswith(b"event: ") and block.count(b"\n") == 1:
+        head, _, data = block.partition(b"\ndata: {")  # an event of Anthropic's or of the Responses API
+        if data:
+            return head[7:], b"{%b" % data
     name, lines = b"", []
     for line in block.removeprefix(_BOM).split(b"\n"):
         field, _, value = line.partition(b":")
@@ -183,7 +194,7 @@ class Connection:
     """Sends one model's requests and translates what goes wrong.
 
     `headers` is called with the first request and raises where a key is missing. `refused` makes the error of an
-    answer with a status of 300 and above.
+    answer with a status of 300 and above. `auth` signs each request, instead of the client's own.
     """
 
     def __init__(
@@ -195,12 +206,14 @@ class Connection:
         refused: Callable[[Refusal], ModelError],
         client: httpx2.AsyncClient | None = None,
         idle_timeout_seconds: float = 120.0,
+        auth: httpx2.Auth | None = None,
     ) -> None:
         self._provider, self._model = provider, model
         self._make_headers = headers
         self._headers: dict[str, str] | None = None
         self._refused = refused
         self._client = client
+        self._signed: dict[str, Any] = {} if auth is None else {"auth": auth}
         self._idle_seconds = idle_timeout_seconds
         self._urls: dict[str, httpx2.URL] = {}
 
@@ -214,7 +227,7 @@ class Connection:
         client = self._client if self._client is not None else await shared_client()
         request = self._request(client, url, body, {**headers, **extra_headers} if extra_headers else headers)
         try:
-            answer = Answer(await client.send(request, stream=True))
+            answer = Answer(await client.send(request, stream=True, **self._signed))
             if answer.status < 300:
                 return answer
             raise self._refused(await _refusal(answer))

@@ -102,6 +102,7 @@ _KEY_TEXT = re.compile(
     r"|api[ -]?key (is )?(not valid|invalid)",
     re.IGNORECASE,
 )
+_CREDIT_TEXT = re.compile(r"credit balance is too low", re.IGNORECASE)
 _PARSE_TEXT = re.compile(
     r"failed to parse (input|tool|model|messages? output)|does not match the expected", re.IGNORECASE
 )
@@ -132,6 +133,8 @@ def _classify(refusal: Refusal) -> _Kind:
             return kind
     if status in (None, 400, 413, 422, 500) and _OVERFLOW_TEXT.search(text):
         return _OVERFLOW
+    if status in (None, 400) and _CREDIT_TEXT.search(text):
+        return _NO_CREDIT
     if status == 400 and _KEY_TEXT.search(text):
         return _AUTHENTICATION
     if status in (None, 500) and _PARSE_TEXT.search(text):
@@ -162,8 +165,12 @@ def read_refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusa
         value = f"redirected to {headers.get('location', 'nowhere')}; set base_url to where the API really is"
     found = refusal_in(value)
     request_id = next((headers[name] for name in _REQUEST_IDS if name in headers), None)
+    wait = retry_after_seconds(headers)
     return found._replace(
-        status=status, request_id=request_id, retry_after_seconds=retry_after_seconds(headers), in_stream=False
+        status=status,
+        request_id=request_id,
+        retry_after_seconds=found.retry_after_seconds if wait is None else wait,
+        in_stream=False,
     )
 
 
@@ -175,7 +182,19 @@ def refusal_in(value: Any) -> Refusal:
         "" if value in (None, "", {}, []) else json.dumps(value, default=str)
     )
     status = next((status for status in statuses if 100 <= status <= 599), None)
-    return Refusal(status, text, frozenset(words), in_stream=True)
+    return Refusal(status, text, frozenset(words), retry_after_seconds=_retry_delay(value), in_stream=True)
+
+
+def _retry_delay(value: Any, depth: int = 0) -> float | None:
+    """Google's way to say when to come back: `"retryDelay": "48s"` in the details of an error."""
+    if isinstance(value, list):
+        return next((found for item in value[:10] if (found := _retry_delay(item, depth + 1)) is not None), None)
+    if not isinstance(value, dict) or depth > 8:
+        return None
+    delay = value.get("retryDelay")
+    if isinstance(delay, str) and (found := _number(delay.removesuffix("s"))) is not None:
+        return found
+    return _retry_delay([value.get("error"), value.get("details")], depth + 1)
 
 
 _TEXTS = ("message", "msg", "failed_generation", "raw")

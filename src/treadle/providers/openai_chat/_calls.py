@@ -7,12 +7,9 @@ piece, some send them in pieces of their own, some send no id at all. No piece i
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
 
-import msgspec
-
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+from treadle.providers._arguments import is_object
 
 
 class OpenCall:
@@ -94,35 +91,3 @@ def _begins_another(call: OpenCall, index: int | None, name: str, args: str) -> 
     if name != call.name and call.name and (call.args or index is None):
         return True
     return bool(args.strip()) and call.complete
-
-
-def is_object(text: str) -> bool:
-    """Whether `text` is a JSON object, and nothing else."""
-    try:
-        _object.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return "\\ud" in text.lower() and _is_lax_object(text)
-    return True
-
-
-def _is_lax_object(text: str) -> bool:
-    """Whether it is one with lone surrogates in it: JSON may escape them, msgspec refuses them."""
-    try:
-        return isinstance(json.loads(text, parse_constant=_refuse), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def is_cut(text: str) -> bool:
-    """Whether `text` is JSON that ends too early."""
-    try:
-        msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        return "truncated" in str(error)
-    except (UnicodeEncodeError, RecursionError):
-        return False
-    return False

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import re
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from treadle.errors import UnsupportedError
 from treadle.messages import (
@@ -19,8 +16,7 @@ from treadle.messages import (
     UserMessage,
     encodable,
 )
-from treadle.providers._rendered import encode
-from treadle.providers.openai_chat._calls import is_object
+from treadle.providers._arguments import legal_arguments, legal_name
 from treadle.providers.openai_chat._wire import DETAILS, EXTRA
 
 if TYPE_CHECKING:
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
     from treadle.messages import FilePart, Message, ToolCallPart, ToolResultPart
     from treadle.providers._dialects import Dialect
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)
 _MAX_CALL_ID = 40  # OpenAI refuses longer ones
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -185,28 +180,8 @@ class MessageWriter:
 
 
 def _call(call: ToolCallPart, call_id: str, *, own: bool) -> dict[str, Any]:
-    function = {"name": _legal_name(call.name), "arguments": _arguments(call.args)}
+    function = {"name": legal_name(call.name), "arguments": legal_arguments(call.args)}
     written = {"id": call_id, "type": "function", "function": function}
     if own and isinstance(call.raw, dict) and EXTRA in call.raw:
         written[EXTRA] = call.raw[EXTRA]
     return written
-
-
-def _legal_name(name: str) -> str:
-    """A name that the server takes, also for a call that the model made up."""
-    return name if _LEGAL_NAME.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unnamed"
-
-
-def _arguments(args: str) -> str:
-    """Arguments as a JSON object, as servers insist. What the model wrote instead stays to be seen in it."""
-    if is_object(args):
-        return args
-    if args.strip() in ("", "null", '"null"', '""'):
-        return "{}"
-    try:
-        inner = msgspec.json.decode(args)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        inner = None
-    if isinstance(inner, str) and is_object(inner):
-        return inner
-    return encode({"unparsed_arguments": args}).decode()

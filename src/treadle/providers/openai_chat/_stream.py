@@ -19,10 +19,11 @@ from treadle.messages import (
     clean,
     encodable,
 )
+from treadle.providers._arguments import is_cut
 from treadle.providers._connection import EventSplitter
 from treadle.providers._errors import one_line, page_summary, refusal_in
 from treadle.providers._rendered import encode
-from treadle.providers.openai_chat._calls import CallPieces, OpenCall, is_cut
+from treadle.providers.openai_chat._calls import CallPieces, OpenCall
 from treadle.providers.openai_chat._usage import failure_of, is_output_limit, stop_of, usage_of
 from treadle.providers.openai_chat._wire import DETAILS, EXTRA, CallPiece, Function, decode_chunk
 from treadle.usage import StopReason

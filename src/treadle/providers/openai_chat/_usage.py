@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.errors import ModelError, ModelResponseError, OverloadedError
+from treadle.providers._counts import cost_usd, count, inner
 from treadle.usage import StopReason, Usage
 
 _STOPS = {
@@ -31,7 +32,6 @@ _FAILURES: dict[str, type[ModelError]] = {
     "insufficient_system_resource": OverloadedError,
     "malformed_function_call": ModelResponseError,
 }
-_TICKS_PER_USD = 10_000_000_000  # xAI, 2026-11
 
 
 def is_output_limit(word: str | None) -> bool:
@@ -55,36 +55,13 @@ def stop_of(word: str, *, calls: bool) -> StopReason:
 
 def usage_of(given: dict[str, Any] | None) -> Usage | None:
     """Cached tokens are part of `prompt_tokens` everywhere. None where no count is told."""
-    if not given or not any(_count(given, key) is not None for key in ("prompt_tokens", "completion_tokens")):
+    if not given or not any(count(given, key) is not None for key in ("prompt_tokens", "completion_tokens")):
         return None
-    prompt, output = _count(given, "prompt_tokens") or 0, _count(given, "completion_tokens") or 0
-    details, written = _inner(given, "prompt_tokens_details"), _inner(given, "completion_tokens_details")
-    read = min(_count(details, "cached_tokens") or _count(given, "prompt_cache_hit_tokens") or 0, prompt)
-    stored = min(_count(details, "cache_write_tokens") or 0, prompt - read)
-    reasoning = _count(written, "reasoning_tokens") or _count(given, "reasoning_tokens") or 0
-    if reasoning and _count(given, "total_tokens") == prompt + output + reasoning:
+    prompt, output = count(given, "prompt_tokens") or 0, count(given, "completion_tokens") or 0
+    details, written = inner(given, "prompt_tokens_details"), inner(given, "completion_tokens_details")
+    read = min(count(details, "cached_tokens") or count(given, "prompt_cache_hit_tokens") or 0, prompt)
+    stored = min(count(details, "cache_write_tokens") or 0, prompt - read)
+    reasoning = count(written, "reasoning_tokens") or count(given, "reasoning_tokens") or 0
+    if reasoning and count(given, "total_tokens") == prompt + output + reasoning:
         output += reasoning  # xAI counts reasoning apart
-    return Usage(prompt - read - stored, output, read, stored, min(reasoning, output), cost_usd=_cost(given))
-
-
-def _inner(given: dict[str, Any], key: str) -> dict[str, Any]:
-    value = given.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _count(given: dict[str, Any], key: str) -> int | None:
-    value = given.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
-        return None
-    return int(value)
-
-
-def _cost(given: dict[str, Any]) -> float | None:
-    """The provider's own figure: OpenRouter a number, Perplexity a table, xAI ticks (0 ticks say nothing)."""
-    cost = given.get("cost")
-    if isinstance(cost, dict):
-        cost = cost.get("total_cost")
-    if isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e9:
-        return float(cost)
-    ticks = _count(given, "cost_in_usd_ticks")
-    return ticks / _TICKS_PER_USD if ticks else None
+    return Usage(prompt - read - stored, output, read, stored, min(reasoning, output), cost_usd=cost_usd(given))

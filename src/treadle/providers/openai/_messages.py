@@ -1,0 +1,207 @@
+"""The request: messages on their way out."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from treadle.errors import UnsupportedError
+from treadle.messages import (
+    AssistantMessage,
+    ProviderPart,
+    TextPart,
+    ToolCallPart,
+    ToolMessage,
+    UserMessage,
+    encodable,
+)
+from treadle.providers._arguments import legal_arguments, legal_name
+from treadle.providers.openai._items import (
+    APPROVAL_REQUEST,
+    FUNCTION_CALL,
+    MESSAGE,
+    NOT_APPROVED,
+    REASONING,
+    kind_of,
+    unanswered,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from treadle.messages import AssistantPart, FilePart, Message, ToolResultPart
+    from treadle.providers.openai._dialects import Dialect
+
+_MAX_CALL_ID = 64  # OpenAI refuses longer ones (2026-11)
+
+_Item = dict[str, Any]
+
+
+class MessageWriter:
+    """Writes one message at a time, in a form that the server takes whoever said it."""
+
+    def __init__(self, provider: str, name: str, dialect: Dialect) -> None:
+        self._provider, self._name, self._dialect = provider, name, dialect
+
+    def write(self, message: Message, before: Message | None) -> list[_Item]:
+        """Our message as items: none, one or several. `before` is the message that it follows."""
+        if isinstance(message, UserMessage):
+            return self._user(message.content)
+        if isinstance(message, ToolMessage):
+            return self._results(message, before)
+        return self._assistant(message)
+
+    def _user(self, parts: Iterable[TextPart | FilePart]) -> list[_Item]:
+        content = self._content(parts)
+        if not content:
+            return []
+        if all(item["type"] == "input_text" for item in content):
+            return [{"role": "user", "content": "\n\n".join(item["text"] for item in content)}]
+        return [{"role": "user", "content": content}]
+
+    def _content(self, parts: Iterable[TextPart | FilePart]) -> list[_Item]:
+        """Blank text is left out."""
+        content: list[_Item] = []
+        for part in parts:
+            if not isinstance(part, TextPart):
+                content.append(self._file(part))
+            elif part.text.strip():
+                content.append({"type": "input_text", "text": part.text})
+        return content
+
+    def _file(self, part: FilePart) -> _Item:
+        media_type = part.media_type.partition(";")[0].strip().lower()
+        kind = "pdf" if media_type == "application/pdf" else media_type.partition("/")[0]
+        if kind not in self._dialect.files:
+            model = f"{self._provider}:{self._name}"
+            raise UnsupportedError(f"{model} takes no file of type {media_type}", model=model, feature="files")
+        data = f"data:{media_type};base64,{part.data}"
+        if kind == "image":
+            return {"type": "input_image", "image_url": part.url if part.url is not None else data}
+        if part.url is not None:
+            return {"type": "input_file", "file_url": part.url}
+        return {"type": "input_file", "filename": part.name or "document.pdf", "file_data": data}
+
+    def _assistant(self, message: AssistantMessage) -> list[_Item]:
+        own = message.model is None or message.model.provider == self._provider
+        ids = iter(_call_ids([call.id for call in message.calls if call.finished]))
+        items: list[_Item] = []
+        said: _Item | None = None
+        phase: _Item = {}
+        for part in message.content:
+            if isinstance(part, TextPart):
+                if said is None:
+                    said = {"role": "assistant", "content": "", **phase}
+                    items.append(said)
+                said["content"] += part.text
+            elif isinstance(part, ProviderPart) and part.kind == MESSAGE:
+                said, phase = None, part.data if part.provider == self._provider else {}
+            elif written := self._part(part, ids, own=own):
+                items += written
+                said, phase = None, {}
+        return self._settled([item for item in items if item.get("role") is None or item["content"].strip()])
+
+    def _part(self, part: AssistantPart, ids: Iterator[str], *, own: bool) -> list[_Item]:
+        """A call, or what the provider gets back as it came: the rest of another's answer stays behind."""
+        if isinstance(part, ToolCallPart) and not part.hosted:
+            if part.finished:
+                return [_call(part, next(ids), own=own)]
+            return [{"role": "assistant", "content": f"[cut off: {part.name}({part.args} ...]"}]
+        if isinstance(part, ToolCallPart):
+            return _hosted(part.raw) if own and isinstance(part.raw, dict) else []
+        if isinstance(part, ProviderPart) and part.provider == self._provider and isinstance(part.data, dict):
+            return [part.data] if self._goes_back(part.data) else []
+        return []
+
+    def _goes_back(self, item: _Item) -> bool:
+        """OpenAI looks up reasoning that it gets without its content, and finds none: nothing was stored."""
+        sealed = item.get("encrypted_content") or item.get("content")
+        return kind_of(item) != REASONING or bool(sealed) or self._dialect.open_reasoning
+
+    def _settled(self, items: list[_Item]) -> list[_Item]:
+        """Without items that would make the server refuse the rest: unanswered ones, reasoning that led to nothing."""
+        loose = [id(item) for item in unanswered(items)]
+        items = [item for item in items if id(item) not in loose]
+        while items and kind_of(items[-1]) == REASONING:
+            items.pop()
+        if self._dialect.calls_last:
+            items.sort(key=lambda item: kind_of(item) == FUNCTION_CALL)
+        return items
+
+    def _results(self, message: ToolMessage, before: Message | None) -> list[_Item]:
+        """One output for each result. Results of calls that went as text are text too."""
+        asked = before if isinstance(before, AssistantMessage) else None
+        own = asked is None or asked.model is None or asked.model.provider == self._provider
+        calls = asked.calls if asked is not None else ()
+        whole: list[tuple[ToolResultPart, ToolCallPart | None]] = []
+        told: list[TextPart | FilePart] = []
+        for result, call in itertools.zip_longest(message.results, calls[: len(message.results)]):
+            if call is None or call.finished:
+                whole.append((result, call))
+                told += [] if self._dialect.files_in_results else self._files_of(result)
+            else:
+                told.append(TextPart(f"[result of the call to {result.name} that was cut off: {result.content}]"))
+                told += self._files_of(result)
+        ids = _call_ids([result.call_id for result, _ in whole])
+        outputs = [
+            self._output(result, call if own else None, call_id)
+            for call_id, (result, call) in zip(ids, whole, strict=True)
+        ]
+        return outputs + self._user(told)
+
+    def _output(self, result: ToolResultPart, call: ToolCallPart | None, call_id: str) -> _Item:
+        """A result. One that a program of the model's asked for says so again."""
+        output: str | list[_Item] = result.content
+        if result.files and self._dialect.files_in_results:
+            output = self._content([TextPart(result.content), *self._files_of(result)[1:]])
+        written = {"type": "function_call_output", "call_id": call_id, "output": output}
+        if call is not None and isinstance(call.raw, dict) and call.raw.get("caller"):
+            written["caller"] = call.raw["caller"]
+        return written
+
+    def _files_of(self, result: ToolResultPart) -> list[TextPart | FilePart]:
+        """A file that the model cannot take is named to it: a run must not fail for what a tool found."""
+        told: list[TextPart | FilePart] = []
+        if result.files:
+            told.append(TextPart(f"[files of the result of {result.name}, call {result.call_id}]"))
+        for file in result.files:
+            try:
+                self._file(file)
+            except UnsupportedError:
+                told.append(TextPart(f"[{file.name or 'a file'} of type {file.media_type}: this model cannot take it]"))
+            else:
+                told.append(file)
+        return told
+
+
+def _call(call: ToolCallPart, call_id: str, *, own: bool) -> _Item:
+    """`call_id` pairs a call with its output; the item's own id and whatever else came with it go along."""
+    raw = call.raw if own and isinstance(call.raw, dict) else {}
+    name, arguments = legal_name(call.name), legal_arguments(call.args)
+    return {"type": FUNCTION_CALL, **raw, "call_id": call_id, "name": name, "arguments": arguments}
+
+
+def _hosted(item: _Item) -> list[_Item]:
+    """A hosted call goes back whole. A server that waits for an approval is told no: the conversation goes on."""
+    if kind_of(item) != APPROVAL_REQUEST:
+        return [item]
+    asked = {"approval_request_id": item.get("id"), "approve": False, "reason": NOT_APPROVED}
+    return [item, {"type": "mcp_approval_response", **asked}]
+
+
+def _call_ids(call_ids: Sequence[str]) -> list[str]:
+    """The ids of one step as the server takes them: no two equal, and the same for a call and its result."""
+    ids: list[str] = []
+    for call_id in call_ids:
+        found, number = _call_id(call_id), 2
+        while found in ids:
+            found, number = _call_id(f"{call_id}_{number}"), number + 1
+        ids.append(found)
+    return ids
+
+
+def _call_id(call_id: str) -> str:
+    if len(call_id) <= _MAX_CALL_ID:
+        return call_id
+    return f"call_{hashlib.sha256(encodable(call_id).encode()).hexdigest()[:24]}"
