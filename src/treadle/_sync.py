@@ -42,20 +42,28 @@ def run_sync(coroutine: Coroutine[Any, Any, T], advice: str) -> T:
         tasks.append(loop.create_task(coroutine, context=context))
         tasks[0].add_done_callback(lambda task: _hand_over(task, waiting))
 
-    loop.call_soon_threadsafe(start)
     try:
+        loop.call_soon_threadsafe(start)  # inside: an interrupt may come before the next line
         return waiting.result()
     except concurrent.futures.CancelledError:
         raise asyncio.CancelledError from None
     except BaseException:
         if not waiting.done():
-            loop.call_soon_threadsafe(_cancel, tasks)
+            loop.call_soon_threadsafe(_cancel, tasks, coroutine, waiting)
             concurrent.futures.wait([waiting])
         raise
 
 
-def _cancel(tasks: list[asyncio.Task[T]]) -> None:
-    tasks[0].cancel()  # looked up on the loop's own thread, where the task was surely made by now
+def _cancel(
+    tasks: list[asyncio.Task[T]], coroutine: Coroutine[Any, Any, T], waiting: concurrent.futures.Future[T]
+) -> None:
+    """On the loop's own thread, where the task was made by now unless the interrupt came before it was asked for."""
+    if tasks:
+        tasks[0].cancel()
+    else:
+        coroutine.close()
+        waiting.cancel()
+        waiting.set_running_or_notify_cancel()
 
 
 def _hand_over(task: asyncio.Task[T], waiting: concurrent.futures.Future[T]) -> None:

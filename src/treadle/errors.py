@@ -91,7 +91,7 @@ class RunPaused(RunError):
         result: RunResult[Any] | None = None,
     ) -> None:
         super().__init__(message, step=step, result=result)
-        self.pending = tuple(pending)
+        self.pending: tuple[Any, ...] = tuple(pending)
 
 
 class OutputError(RunError):
@@ -113,7 +113,7 @@ class ModelError(TreadleError):
     whether the same request may well succeed later. `attempt` counts from 1.
     """
 
-    retryable = False
+    retryable: bool = False
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ class Loop:
         self.pulled_by: asyncio.Task[Any] | None = None
         self.stop: StopReason | None = None
         self.error: BaseException | None = None
-        self.done = asyncio.Event()
+        self.done: asyncio.Event = asyncio.Event()
 
     @property
     def limit(self) -> str | None:

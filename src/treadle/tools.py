@@ -94,7 +94,8 @@ class Tool(Generic[P, R]):
     ) -> None:
         self.__wrapped__ = function
         self.__doc__ = getattr(function, "__doc__", None)
-        self.__name__ = self._name = _legal(name)
+        self.__name__: str = _legal(name)
+        self._name = self.__name__
         self._description = encodable(description)
         self._policy = policy
         self._signature = signature
