@@ -46,8 +46,11 @@ from treadle import (
     ToolProgress,
     ToolResultPart,
     ToolStart,
+    UnsupportedError,
     Usage,
     UserMessage,
+    decode_event,
+    encode_event,
     fold,
     tool,
 )
@@ -833,7 +836,7 @@ async def test_a_models_stream_may_be_any_iterator() -> None:
 class Custom:
     """A model that yields what it is told to."""
 
-    provider, name, capabilities = "custom", "m", Capabilities()
+    provider, name, capabilities = "custom", "m", Capabilities(reasoning=True)
 
     def __init__(self, *events: Any) -> None:
         self.events = events
@@ -893,7 +896,7 @@ async def test_usage_that_nobody_reports_is_unknown_and_not_zero() -> None:
     events = await events_of(Agent(Custom(finished(TextPart("x")))))
     assert only(events, ModelFinish)[0].usage is None
     assert only(events, StepFinish)[0].usage is None
-    assert events[-1].usage == Usage()
+    assert (events[-1].usage.total_tokens, events[-1].usage.cost_complete) == (0, False)
 
 
 async def test_an_answer_is_signed_with_the_model_that_gave_it() -> None:
@@ -902,8 +905,19 @@ async def test_an_answer_is_signed_with_the_model_that_gave_it() -> None:
 
 
 async def test_text_that_no_json_can_hold_is_mended_everywhere() -> None:
-    model = Custom(TextDelta("a\ud800"), finished(TextPart("a\ud800")))
-    events = await events_of(Agent(model, instructions="\udfff"), "\ud83d\ude00 \ud800")
+    bad = "a\ud800"
+    model = Custom(
+        TextDelta(bad),
+        ReasoningDelta(bad),
+        ToolCallDelta(0, "h", bad, bad),
+        ModelRetry(1, 0.0, bad),
+        ToolStart("h", 0, bad, bad, hosted=True),
+        ToolFinish("h", 0, bad, ToolResultPart("h", bad, bad, hosted=True)),
+        finished(TextPart(bad), raw_stop=bad),
+    )
+    agent = Agent(model, name=bad, instructions="\udfff", reasoning=Reasoning(show=True))
+    events = await events_of(agent, "\ud83d\ude00 \ud800")
+    assert [decode_event(encode_event(event)) for event in events] == events
     assert events[0].input[0].content[0].text == "\U0001f600 \ufffd"
     assert only(events, TextDelta)[0].text == "a\ufffd"
     assert fold(events)[-1].text == "a\ufffd"
@@ -931,6 +945,45 @@ async def test_a_failing_model_raises_a_run_error_with_the_cause_and_what_there_
     assert raised.value.result.messages == fold(seen)
     assert_whole(seen)
     assert (seen[-1].stop, bool(seen[-1].error)) == (stop, True)
+
+
+async def test_a_cost_is_complete_only_where_every_request_told_one() -> None:
+    priced = step(call("add", a=1, b=2), usage=Usage(1, 1, cost_usd=0.5))
+    for last, complete in ((step("x", usage=None), False), (step("x", usage=Usage(1, 1, cost_usd=0.5)), True)):
+        usage = (await Agent(ScriptedModel(priced, last), tools=[add]).run("go")).usage
+        assert usage.cost_usd == (1.0 if complete else 0.5)
+        assert usage.cost_complete is complete
+
+
+async def test_a_model_may_write_its_stop_as_a_plain_word_of_ours_and_of_no_other() -> None:
+    result = await Agent(Custom(finished(TextPart("x"), stop="max_tokens"))).run("go")
+    assert (result.stop, result.complete) == (StopReason.MAX_TOKENS, False)
+    with pytest.raises(ValueError, match="because"):
+        finished(TextPart("x"), stop="because")
+
+
+class Picky(ScriptedModel):
+    """A model that takes no temperature and no second message."""
+
+    def check(self, request: ModelRequest) -> None:
+        if request.settings is not None and request.settings.temperature is not None:
+            raise UnsupportedError("no temperature", feature="temperature")
+        if len(request.messages) > 1:
+            raise UnsupportedError("no second message", feature="messages")
+
+
+async def test_what_a_model_checks_itself_is_refused_before_a_run_begins() -> None:
+    warm = ModelSettings(temperature=1)
+    with pytest.raises(UnsupportedError, match="temperature"):
+        Agent(Picky(), settings=warm)
+    model = Picky("x")
+    agent = Agent(model)
+    with pytest.raises(UnsupportedError, match="temperature"):
+        await agent.run("go", settings=warm)
+    with pytest.raises(UnsupportedError, match="second"):
+        await agent.run("go", messages=[UserMessage("hi")])
+    assert not model.requests
+    assert (await agent.run("go")).text == "x"
 
 
 async def test_usage_is_kept_when_a_run_fails_later() -> None:

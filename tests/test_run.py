@@ -131,6 +131,39 @@ async def test_another_task_may_take_the_rest_when_the_first_has_ended() -> None
         assert (await run.result()).text == "ab"
 
 
+@pytest.mark.parametrize("how", ["events", "text"])
+async def test_after_a_break_the_result_may_be_asked_for_in_any_task(how: str) -> None:
+    async with Agent(ScriptedModel(["a", "b"])).stream("go") as run:
+        async for _ in run if how == "events" else run.text_stream():
+            break
+        assert (await asyncio.wait_for(asyncio.create_task(run.result()), 5)).text == "ab"
+
+
+async def test_two_tasks_that_ask_for_the_result_when_the_reader_leaves_both_get_it() -> None:
+    async with Agent(ScriptedModel(["a", "b"])).stream("go") as run:
+        async for event in run:
+            if isinstance(event, TextDelta):
+                tasks = [asyncio.create_task(run.result()) for _ in range(2)]
+                await asyncio.sleep(0)
+                break
+        assert [(await bounded(task)).text for task in tasks] == ["ab", "ab"]
+
+
+async def test_a_reader_that_pulls_each_event_in_a_task_loses_none_to_the_result() -> None:
+    async with Agent(ScriptedModel(["a", "b"])).stream("go") as run:
+        events = aiter(run)
+        seen = [await asyncio.wait_for(anext(events), 5)]
+        result = asyncio.create_task(run.result())
+        await asyncio.sleep(0)
+        while True:
+            try:
+                seen.append(await asyncio.wait_for(anext(events), 5))
+            except StopAsyncIteration:
+                break
+        assert_whole(seen)
+        assert (await bounded(result)).text == "ab"
+
+
 async def test_two_tasks_cannot_pull_at_once_and_the_run_survives_the_attempt() -> None:
     gate = asyncio.Event()
     async with Agent(ScriptedModel([gate, "x"])).stream("go") as run:

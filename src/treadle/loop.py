@@ -287,7 +287,7 @@ class Loop:
         if kind is ReasoningDelta and not (self._agent.reasoning is not None and self._agent.reasoning.show):
             return None
         if kind in _FROM_MODELS or _is_hosted(event):
-            emitted: Event = self._emit(event)
+            emitted: Event = self._emit(clean(event))
             return emitted
         raise ModelContractError(f"the model yielded {event!r:.200}: only deltas and hosted tool events may come")
 
@@ -370,7 +370,7 @@ def _completed(finish: ModelFinish, model: Model) -> ModelFinish:
     named = finish.model or message.model or model_ref(model)
     if message.model is None or message.stop is not finish.stop:
         message = msgspec.structs.replace(message, model=message.model or named, stop=finish.stop)
-    return msgspec.structs.replace(finish, message=clean(message), model=named)
+    return clean(msgspec.structs.replace(finish, message=message, model=named))
 
 
 def _cut_last_call(message: AssistantMessage) -> AssistantMessage:

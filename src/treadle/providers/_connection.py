@@ -123,7 +123,7 @@ async def shared_client() -> httpx2.AsyncClient:
     """The pool of the running loop. It closes itself with the loop.
 
     `asyncio.run` and `asyncio.Runner` finish a loop's asynchronous generators before they close it; the pool is held
-    by such a generator. Whoever closes a loop by hand awaits `loop.shutdown_asyncgens()` first, as asyncio asks.
+    by such a generator. A loop of asyncio's own that is closed by hand closes it first, too.
     """
     loop = asyncio.get_running_loop()
     found = _clients.get(loop)
@@ -135,7 +135,20 @@ async def shared_client() -> httpx2.AsyncClient:
         for other in [other for other in _clients if other.is_closed()]:
             del _clients[other]
         _clients[loop] = client, keeper
+    with contextlib.suppress(AttributeError):  # loops of other makers may not be touched
+        loop.close = functools.partial(_close_pool_first, weakref.ref(loop), type(loop).close)  # type: ignore[method-assign]
     return client
+
+
+def _close_pool_first(
+    found: weakref.ref[asyncio.AbstractEventLoop], close: Callable[[asyncio.AbstractEventLoop], None]
+) -> None:
+    loop = found()
+    if loop is None:
+        return
+    if loop in _clients and not (loop.is_closed() or loop.is_running()):
+        loop.run_until_complete(_clients[loop][1].aclose())
+    close(loop)
 
 
 async def _keep_client(loop: asyncio.AbstractEventLoop) -> AsyncGenerator[httpx2.AsyncClient, None]:
@@ -212,7 +225,7 @@ class Connection:
         check_allowed()
         headers = self._headers = self._headers if self._headers is not None else self._make_headers()
         client = self._client if self._client is not None else await shared_client()
-        request = self._request(client, url, body, {**headers, **extra_headers} if extra_headers else headers)
+        request = self._request(client, url, body, _merged(headers, extra_headers))
         try:
             answer = Answer(await client.send(request, stream=True))
             if answer.status < 300:
@@ -250,6 +263,14 @@ class Connection:
                     retryable=retryable,
                 )
         return None
+
+
+def _merged(headers: Mapping[str, str], extra: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The caller's headers win, however they are spelled."""
+    if not extra:
+        return headers
+    theirs = {name.lower() for name in extra}
+    return {**{name: value for name, value in headers.items() if name.lower() not in theirs}, **extra}
 
 
 @functools.cache

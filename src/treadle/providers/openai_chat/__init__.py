@@ -72,6 +72,10 @@ class OpenAIChatModel:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.provider}:{self.name}>"
 
+    def check(self, request: ModelRequest, /) -> None:
+        """Raises `UnsupportedError` for a setting or a file that this provider does not take. Sends nothing."""
+        self._writer.check(request)
+
     async def stream(self, request: ModelRequest, /) -> AsyncGenerator[ModelEvent, None]:
         """One request. Raises `ModelError` for whatever the network, the server or the answer did wrong."""
         body = self._writer.body(request)
