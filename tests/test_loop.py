@@ -280,6 +280,28 @@ async def test_whatever_a_tool_raises_is_data_and_its_siblings_go_on() -> None:
     assert events[-1].stop is StopReason.END
 
 
+class Mute(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+async def test_an_error_that_cannot_be_read_is_an_error_all_the_same() -> None:
+    @tool
+    async def here() -> None:
+        raise Mute
+
+    @tool
+    def there() -> None:
+        raise type("MuteExit", (SystemExit,), {"__str__": Mute.__str__})
+
+    result = await bounded(Agent(ScriptedModel([call("here"), call("there")], "done"), tools=[here, there]).run("go"))
+    assert [one.content for one in result.steps[0].results] == ["Mute", "the function raised MuteExit:"]
+    with pytest.raises(RunError, match="Mute"):
+        await bounded(Agent(Custom(Mute())).run("go"))
+
+
 async def test_a_tool_that_never_ends_is_stopped_by_its_timeout() -> None:
     ended = asyncio.Event()
 
@@ -734,6 +756,24 @@ async def test_taps_see_every_event_in_order_and_one_that_raises_goes_on_seeing(
     assert "tap trouble" in caplog.text
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_a_tap_that_ends_the_program_at_the_last_event_leaves_nobody_waiting(kind: type[BaseException]) -> None:
+    def tap(event: Event) -> None:
+        if isinstance(event, RunFinish):
+            raise kind
+
+    with pytest.raises(kind):
+        asyncio.run(Agent(ScriptedModel("x"), taps=[tap]).run("go"))
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit])
+async def test_a_tap_cannot_cancel_a_run(kind: type[BaseException]) -> None:
+    def tap(event: Event) -> None:
+        raise kind
+
+    assert (await Agent(ScriptedModel("x"), taps=[tap]).run("go")).text == "x"
+
+
 class Registry:
     """A toolset that changes."""
 
@@ -801,6 +841,23 @@ async def test_a_toolset_that_fails_breaks_the_run_and_the_others_are_left() -> 
     assert good.left == 1
 
 
+async def test_toolsets_are_left_also_when_the_models_stream_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
+    class Sticky(ScriptedModel):
+        async def stream(self, request: ModelRequest, /) -> AsyncIterator[ModelEvent]:
+            try:
+                yield TextDelta("x")
+            finally:
+                raise OSError("will not close")
+
+    registry = Registry()
+    async with Agent(Sticky(), toolsets=[registry]).stream("go") as run:
+        async for event in run:
+            if isinstance(event, TextDelta):
+                break
+    assert (registry.entered, registry.left) == (1, 1)
+    assert "will not close" in caplog.text
+
+
 async def test_a_toolset_that_fails_on_leaving_does_not_spoil_the_answer(caplog: pytest.LogCaptureFixture) -> None:
     class Sticky(Registry):
         async def __aexit__(self, *exc_info: object) -> None:
@@ -862,6 +919,10 @@ def finished(*parts: Any, **more: Any) -> ModelFinish:
         ([finished(ToolCallPart("1", "", "{}"))], "without a name"),
         ([RunStart("a", None, ())], "only deltas"),  # type: ignore[arg-type]
         (["text"], "only deltas"),
+        ([TextDelta(None)], "text_delta"),  # type: ignore[arg-type]
+        ([ReasoningDelta(None)], "only deltas"),  # type: ignore[arg-type]
+        ([ToolCallDelta(0, "1", "f", None)], "only deltas"),  # type: ignore[arg-type]
+        ([ToolCallDelta([], "1", "f", "{}")], "only deltas"),  # type: ignore[arg-type]
         ([ToolStart("1", 0, "f", "{}")], "only deltas"),
     ],
 )

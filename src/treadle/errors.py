@@ -38,6 +38,14 @@ if TYPE_CHECKING:
     from treadle.run import RunResult
 
 
+def text_of(error: BaseException) -> str:
+    """What an exception says; empty where it says nothing, or cannot even say that."""
+    try:
+        return str(error).strip()
+    except Exception:  # noqa: BLE001 - a broken `__str__` must not hide the failure it belongs to
+        return ""
+
+
 class TreadleError(Exception):
     """Base of every error that Treadle raises on its own account."""
 

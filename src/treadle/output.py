@@ -102,7 +102,7 @@ class OutputSpec:
         """The value in an answer's text. A fence around the whole is removed, nothing else is guessed."""
         try:
             value = msgspec.json.decode(unfenced(text).encode())
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
             raise ToolInputError(
                 f"The answer must be one JSON object of the schema and nothing else, and is not: {error}"
             ) from error

@@ -36,7 +36,16 @@ IDLE_CONNECTIONS = 32
 IDLE_CONNECTION_SECONDS = 60.0
 # How long the end of a body may take once its last event is in. A connection whose body ended can be used again.
 END_OF_BODY_SECONDS = 0.05
+# A refusal may be an endless page: how much of it is read, and how long.
+REFUSAL_BYTES = 262_144
+REFUSAL_SECONDS = 10.0
+# One event, or one answer that is no event stream. Pictures in answers take some megabytes.
+MAX_EVENT_BYTES = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+
+
+class OversizedAnswer(Exception):
+    """An event or a document that is larger than `MAX_EVENT_BYTES`."""
 
 
 # Body bytes to events
@@ -66,6 +75,8 @@ class EventSplitter:
         if self._rest:
             seen = len(self._rest)
             self._rest += data
+            if len(self._rest) > MAX_EVENT_BYTES:
+                raise OversizedAnswer
             if self._rest.find(b"\n\n", seen - 1) < 0:
                 return []
             data = bytes(self._rest)
@@ -292,6 +303,7 @@ def _failures() -> dict[type[BaseException], tuple[type[ModelError], str, bool]]
         httpx2.UnsupportedProtocol: (ModelConnectionError, "cannot use this base_url ({detail})", False),
         httpx2.LocalProtocolError: (ModelConnectionError, "the request is not valid HTTP ({detail})", False),
         httpx2.DecodingError: (ModelResponseError, "the answer cannot be unpacked ({detail})", True),
+        OversizedAnswer: (ModelResponseError, f"one event is larger than {MAX_EVENT_BYTES >> 20} MiB", False),
         httpx2.HTTPError: (ModelConnectionError, broke, True),
         httpx2.StreamError: (ModelConnectionError, broke, True),
         OSError: (ModelConnectionError, broke, True),
@@ -317,10 +329,6 @@ class Answer:
             self.chunks = response.aiter_bytes()
         else:
             self.chunks = aiter(response.stream)  # type: ignore[arg-type]  # an AsyncClient's stream is asynchronous
-
-    async def read(self) -> bytes:
-        """The whole body."""
-        return b"".join([chunk async for chunk in self.chunks])
 
     async def finish(self) -> None:
         """Reads the end of a body whose content is all in, so that the connection can be used again."""
@@ -352,7 +360,14 @@ class Answer:
 
 
 async def _refusal(answer: Answer) -> Refusal:
+    body = bytearray()
     async with answer:
-        body = await answer.read()
-        await answer.finish()
-    return read_refusal(answer.status, answer.headers, body)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REFUSAL_SECONDS):
+                async for chunk in answer.chunks:
+                    body += chunk
+                    if len(body) >= REFUSAL_BYTES:
+                        break
+                else:
+                    await answer.finish()
+    return read_refusal(answer.status, answer.headers, bytes(body[:REFUSAL_BYTES]))
