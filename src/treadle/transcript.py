@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from treadle.events import (
     ModelFinish,
@@ -59,7 +59,9 @@ def repair(messages: _Messages) -> _Messages:
         else:
             waiting.append(message)
     repaired += _settle(asked, waiting)
-    return cast("_Messages", tuple(repaired) if isinstance(messages, tuple) else repaired)
+    if isinstance(messages, tuple):
+        return tuple(repaired)
+    return repaired
 
 
 def _settle(asked: AssistantMessage | None, following: Sequence[Message]) -> list[Message]:
