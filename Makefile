@@ -24,7 +24,7 @@ run: .venv/package
 # `coverage run` and not pytest's plugin: treadle's own pytest plugin is imported before that one starts to measure.
 test: .venv/dev
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist worksteal
+	$(BIN)/coverage run -m pytest -n 2 --dist worksteal -rs
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 	@$(BIN)/coverage report --include=$(WHOLE_FILES) --fail-under=100

@@ -56,6 +56,9 @@ async def coroutine_tap(event: Any) -> None:
         ({"settings": {"temperature": 1}}, "settings is a ModelSettings"),
         ({"reasoning": "high"}, "reasoning is a Reasoning"),
         ({"name": 3}, "name is a str"),
+        ({"name": ""}, "name is empty"),
+        ({"tools": add}, "tools is a list"),
+        ({"settings": ModelSettings(tool_choice="required")}, "needs tools"),
         ({"instructions": 3}, "instructions"),
         ({"stop_when": [3]}, "stop condition"),
         ({"taps": [3]}, "no tap"),
@@ -119,6 +122,17 @@ def test_a_string_of_stop_sequences_is_refused_and_a_list_taken() -> None:
     with pytest.raises(ConfigError, match="tuple"):
         ModelSettings(stop_sequences="END")  # type: ignore[arg-type]
     assert ModelSettings(stop_sequences=["a"]).stop_sequences == ("a",)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": "hot"}, {"top_p": True}, {"seed": 1.5}, {"tool_choice": 3}])
+def test_settings_of_another_type_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        ModelSettings(**wrong)
+
+
+async def test_settings_of_a_run_are_settings() -> None:
+    with pytest.raises(ConfigError, match="ModelSettings"):
+        await Agent(ScriptedModel()).run("go", settings={"temperature": 1})  # type: ignore[arg-type]
 
 
 def test_an_agent_is_frozen() -> None:
@@ -233,7 +247,7 @@ async def test_call_tool_dispatches_by_name_and_lets_everything_through() -> Non
         return "x" * 100_000
 
     agent: Agent[str, str] = Agent(ScriptedModel(), tools=[add, fail, long], toolsets=[Group()])
-    assert await agent.call_tool("add", '{"a": 1}') == 2
+    assert await agent.call_tool("add", '{"a": 1}') == await agent.call_tool("add", {"a": 1}) == 2
     assert len(await agent.call_tool("long")) == 100_000
     assert await agent.call_tool("grouped", deps="d") == "d"
     with pytest.raises(ZeroDivisionError):

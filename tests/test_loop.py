@@ -46,8 +46,11 @@ from treadle import (
     ToolProgress,
     ToolResultPart,
     ToolStart,
+    UnsupportedError,
     Usage,
     UserMessage,
+    decode_event,
+    encode_event,
     fold,
     tool,
 )
@@ -275,6 +278,28 @@ async def test_whatever_a_tool_raises_is_data_and_its_siblings_go_on() -> None:
     assert finishes[0].refused
     assert finishes[9].result.content == "3"
     assert events[-1].stop is StopReason.END
+
+
+class Mute(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+async def test_an_error_that_cannot_be_read_is_an_error_all_the_same() -> None:
+    @tool
+    async def here() -> None:
+        raise Mute
+
+    @tool
+    def there() -> None:
+        raise type("MuteExit", (SystemExit,), {"__str__": Mute.__str__})
+
+    result = await bounded(Agent(ScriptedModel([call("here"), call("there")], "done"), tools=[here, there]).run("go"))
+    assert [one.content for one in result.steps[0].results] == ["Mute", "the function raised MuteExit:"]
+    with pytest.raises(RunError, match="Mute"):
+        await bounded(Agent(Custom(Mute())).run("go"))
 
 
 async def test_a_tool_that_never_ends_is_stopped_by_its_timeout() -> None:
@@ -731,6 +756,24 @@ async def test_taps_see_every_event_in_order_and_one_that_raises_goes_on_seeing(
     assert "tap trouble" in caplog.text
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_a_tap_that_ends_the_program_at_the_last_event_leaves_nobody_waiting(kind: type[BaseException]) -> None:
+    def tap(event: Event) -> None:
+        if isinstance(event, RunFinish):
+            raise kind
+
+    with pytest.raises(kind):
+        asyncio.run(Agent(ScriptedModel("x"), taps=[tap]).run("go"))
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit])
+async def test_a_tap_cannot_cancel_a_run(kind: type[BaseException]) -> None:
+    def tap(event: Event) -> None:
+        raise kind
+
+    assert (await Agent(ScriptedModel("x"), taps=[tap]).run("go")).text == "x"
+
+
 class Registry:
     """A toolset that changes."""
 
@@ -798,6 +841,23 @@ async def test_a_toolset_that_fails_breaks_the_run_and_the_others_are_left() -> 
     assert good.left == 1
 
 
+async def test_toolsets_are_left_also_when_the_models_stream_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
+    class Sticky(ScriptedModel):
+        async def stream(self, request: ModelRequest, /) -> AsyncIterator[ModelEvent]:
+            try:
+                yield TextDelta("x")
+            finally:
+                raise OSError("will not close")
+
+    registry = Registry()
+    async with Agent(Sticky(), toolsets=[registry]).stream("go") as run:
+        async for event in run:
+            if isinstance(event, TextDelta):
+                break
+    assert (registry.entered, registry.left) == (1, 1)
+    assert "will not close" in caplog.text
+
+
 async def test_a_toolset_that_fails_on_leaving_does_not_spoil_the_answer(caplog: pytest.LogCaptureFixture) -> None:
     class Sticky(Registry):
         async def __aexit__(self, *exc_info: object) -> None:
@@ -833,7 +893,7 @@ async def test_a_models_stream_may_be_any_iterator() -> None:
 class Custom:
     """A model that yields what it is told to."""
 
-    provider, name, capabilities = "custom", "m", Capabilities()
+    provider, name, capabilities = "custom", "m", Capabilities(reasoning=True)
 
     def __init__(self, *events: Any) -> None:
         self.events = events
@@ -859,6 +919,10 @@ def finished(*parts: Any, **more: Any) -> ModelFinish:
         ([finished(ToolCallPart("1", "", "{}"))], "without a name"),
         ([RunStart("a", None, ())], "only deltas"),  # type: ignore[arg-type]
         (["text"], "only deltas"),
+        ([TextDelta(None)], "text_delta"),  # type: ignore[arg-type]
+        ([ReasoningDelta(None)], "only deltas"),  # type: ignore[arg-type]
+        ([ToolCallDelta(0, "1", "f", None)], "only deltas"),  # type: ignore[arg-type]
+        ([ToolCallDelta([], "1", "f", "{}")], "only deltas"),  # type: ignore[arg-type]
         ([ToolStart("1", 0, "f", "{}")], "only deltas"),
     ],
 )
@@ -893,7 +957,7 @@ async def test_usage_that_nobody_reports_is_unknown_and_not_zero() -> None:
     events = await events_of(Agent(Custom(finished(TextPart("x")))))
     assert only(events, ModelFinish)[0].usage is None
     assert only(events, StepFinish)[0].usage is None
-    assert events[-1].usage == Usage()
+    assert (events[-1].usage.total_tokens, events[-1].usage.cost_complete) == (0, False)
 
 
 async def test_an_answer_is_signed_with_the_model_that_gave_it() -> None:
@@ -902,8 +966,19 @@ async def test_an_answer_is_signed_with_the_model_that_gave_it() -> None:
 
 
 async def test_text_that_no_json_can_hold_is_mended_everywhere() -> None:
-    model = Custom(TextDelta("a\ud800"), finished(TextPart("a\ud800")))
-    events = await events_of(Agent(model, instructions="\udfff"), "\ud83d\ude00 \ud800")
+    bad = "a\ud800"
+    model = Custom(
+        TextDelta(bad),
+        ReasoningDelta(bad),
+        ToolCallDelta(0, "h", bad, bad),
+        ModelRetry(1, 0.0, bad),
+        ToolStart("h", 0, bad, bad, hosted=True),
+        ToolFinish("h", 0, bad, ToolResultPart("h", bad, bad, hosted=True)),
+        finished(TextPart(bad), raw_stop=bad),
+    )
+    agent = Agent(model, name=bad, instructions="\udfff", reasoning=Reasoning(show=True))
+    events = await events_of(agent, "\ud83d\ude00 \ud800")
+    assert [decode_event(encode_event(event)) for event in events] == events
     assert events[0].input[0].content[0].text == "\U0001f600 \ufffd"
     assert only(events, TextDelta)[0].text == "a\ufffd"
     assert fold(events)[-1].text == "a\ufffd"
@@ -931,6 +1006,45 @@ async def test_a_failing_model_raises_a_run_error_with_the_cause_and_what_there_
     assert raised.value.result.messages == fold(seen)
     assert_whole(seen)
     assert (seen[-1].stop, bool(seen[-1].error)) == (stop, True)
+
+
+async def test_a_cost_is_complete_only_where_every_request_told_one() -> None:
+    priced = step(call("add", a=1, b=2), usage=Usage(1, 1, cost_usd=0.5))
+    for last, complete in ((step("x", usage=None), False), (step("x", usage=Usage(1, 1, cost_usd=0.5)), True)):
+        usage = (await Agent(ScriptedModel(priced, last), tools=[add]).run("go")).usage
+        assert usage.cost_usd == (1.0 if complete else 0.5)
+        assert usage.cost_complete is complete
+
+
+async def test_a_model_may_write_its_stop_as_a_plain_word_of_ours_and_of_no_other() -> None:
+    result = await Agent(Custom(finished(TextPart("x"), stop="max_tokens"))).run("go")
+    assert (result.stop, result.complete) == (StopReason.MAX_TOKENS, False)
+    with pytest.raises(ValueError, match="because"):
+        finished(TextPart("x"), stop="because")
+
+
+class Picky(ScriptedModel):
+    """A model that takes no temperature and no second message."""
+
+    def check(self, request: ModelRequest) -> None:
+        if request.settings is not None and request.settings.temperature is not None:
+            raise UnsupportedError("no temperature", feature="temperature")
+        if len(request.messages) > 1:
+            raise UnsupportedError("no second message", feature="messages")
+
+
+async def test_what_a_model_checks_itself_is_refused_before_a_run_begins() -> None:
+    warm = ModelSettings(temperature=1)
+    with pytest.raises(UnsupportedError, match="temperature"):
+        Agent(Picky(), settings=warm)
+    model = Picky("x")
+    agent = Agent(model)
+    with pytest.raises(UnsupportedError, match="temperature"):
+        await agent.run("go", settings=warm)
+    with pytest.raises(UnsupportedError, match="second"):
+        await agent.run("go", messages=[UserMessage("hi")])
+    assert not model.requests
+    assert (await agent.run("go")).text == "x"
 
 
 async def test_usage_is_kept_when_a_run_fails_later() -> None:

@@ -69,7 +69,8 @@ def test_bytes_given_to_a_file_become_base64() -> None:
 
 
 def test_lists_and_strings_become_tuples_of_parts() -> None:
-    assert UserMessage("hi") == UserMessage([TextPart("hi")]) == UserMessage((TextPart("hi"),))  # type: ignore[arg-type]
+    assert UserMessage("hi") == UserMessage([TextPart("hi")]) == UserMessage((TextPart("hi"),))
+    assert UserMessage(TextPart("hi")) == UserMessage("hi")
     assert ToolMessage([ToolResultPart("1", "f", "x", files=[])]).results[0].files == ()  # type: ignore[arg-type]
 
 
@@ -102,6 +103,11 @@ def test_text_made_encodable_is_valid_utf8_and_otherwise_the_same(text: str) -> 
 def test_a_surrogate_pair_becomes_its_character_and_a_lone_one_a_replacement_mark() -> None:
     assert encodable("\ud83d\ude00") == "\U0001f600"
     assert encodable("a\ud83d!") == "a\ufffd!"
+
+
+def test_encoding_mends_text_that_json_cannot_hold() -> None:
+    assert decode_message(encode(UserMessage("\ud800"))) == UserMessage("\ufffd")
+    assert decode_messages(encode([UserMessage("\ud800")])) == (UserMessage("\ufffd"),)
 
 
 def test_clean_mends_every_string_of_a_message_and_keeps_a_good_one() -> None:

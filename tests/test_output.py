@@ -189,7 +189,10 @@ async def test_a_wrapped_value_must_stand_under_its_key() -> None:
     assert '"value"' in model.requests[1].messages[-1].content[0].text
 
 
-@pytest.mark.parametrize("text", ["", "Here: {}", "{} {}", "[1]", "```sh\nls\n```\n{}", "{}\nDone.", '"x"', "\ud800"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "Here: {}", "{} {}", "[1]", "```sh\nls\n```\n{}", "{}\nDone.", "[" * 5000 + "]" * 5000, '"x"', "\ud800"],
+)
 async def test_doubtful_answers_go_back_to_the_model(text: str) -> None:
     model = ScriptedModel(text, OSLO)
     assert (await Agent(model, output=City).run("go")).output.name == "Oslo"

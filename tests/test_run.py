@@ -6,8 +6,10 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
+import anyio
 import pytest
 
 from support.runs import assert_whole, bounded, events_of, only, other_tasks
@@ -129,6 +131,39 @@ async def test_another_task_may_take_the_rest_when_the_first_has_ended() -> None
 
         await asyncio.create_task(first())
         assert (await run.result()).text == "ab"
+
+
+@pytest.mark.parametrize("how", ["events", "text"])
+async def test_after_a_break_the_result_may_be_asked_for_in_any_task(how: str) -> None:
+    async with Agent(ScriptedModel(["a", "b"])).stream("go") as run:
+        async for _ in run if how == "events" else run.text_stream():
+            break
+        assert (await asyncio.wait_for(asyncio.create_task(run.result()), 5)).text == "ab"
+
+
+async def test_two_tasks_that_ask_for_the_result_when_the_reader_leaves_both_get_it() -> None:
+    async with Agent(ScriptedModel(["a", "b"])).stream("go") as run:
+        async for event in run:
+            if isinstance(event, TextDelta):
+                tasks = [asyncio.create_task(run.result()) for _ in range(2)]
+                await asyncio.sleep(0)
+                break
+        assert [(await bounded(task)).text for task in tasks] == ["ab", "ab"]
+
+
+async def test_a_reader_that_pulls_each_event_in_a_task_loses_none_to_the_result() -> None:
+    async with Agent(ScriptedModel(["a", "b"])).stream("go") as run:
+        events = aiter(run)
+        seen = [await asyncio.wait_for(anext(events), 5)]
+        result = asyncio.create_task(run.result())
+        await asyncio.sleep(0)
+        while True:
+            try:
+                seen.append(await asyncio.wait_for(anext(events), 5))
+            except StopAsyncIteration:
+                break
+        assert_whole(seen)
+        assert (await bounded(result)).text == "ab"
 
 
 async def test_two_tasks_cannot_pull_at_once_and_the_run_survives_the_attempt() -> None:
@@ -317,6 +352,35 @@ async def test_the_result_of_a_broken_run_raises_each_time_it_is_asked_for() -> 
                 await run.result()
 
 
+async def test_a_cancel_from_outside_is_not_swallowed_by_a_time_limit_at_the_same_moment() -> None:
+    loop = asyncio.get_running_loop()
+    agent = Agent(ScriptedModel([asyncio.Event()]), limits=Limits(seconds=0.02))
+    task = asyncio.create_task(agent.run("go"))
+    await asyncio.sleep(0)  # the limit's timer is set now, and this one just before it
+    loop.call_at(loop.time() + 0.0199, task.cancel)
+    loop.call_at(loop.time() + 0.0199, time.sleep, 0.01)  # both are due when the loop looks again
+    with pytest.raises(asyncio.CancelledError):
+        await bounded(task)
+
+
+async def test_a_run_in_a_cancel_scope_that_cancels_again_and_again_waits_for_its_tools() -> None:
+    waiting = Waiting()
+    seen: list[Event] = []
+    agent = Agent(ScriptedModel(call("wait")), tools=[waiting.tool], taps=[seen.append])
+    with anyio.CancelScope() as scope:
+
+        async def leave() -> None:
+            await waiting.running.wait()
+            scope.cancel()
+
+        leaving = asyncio.create_task(leave())
+        await agent.run("go")
+    await leaving
+    assert waiting.ended
+    assert not other_tasks()
+    assert_whole(seen)
+
+
 async def test_an_outer_timeout_is_the_callers_and_not_a_limit_of_the_run() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
@@ -403,6 +467,73 @@ def test_run_sync_works_from_threads_and_beside_a_closed_loop_and_carries_contex
 def test_run_sync_raises_what_the_run_raises() -> None:
     with pytest.raises(RunError, match="down"):
         Agent(ScriptedModel(error("down"))).run_sync("go")
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_keyboard_interrupt_in_a_tool_reaches_its_own_synchronous_caller_only(sync: bool) -> None:
+    @tool
+    async def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    @tool(name="interrupt")
+    def interrupt_in_a_thread() -> None:
+        raise KeyboardInterrupt
+
+    gate = threading.Event()
+
+    @tool
+    def wait() -> str:
+        gate.wait(10)
+        return "waited"
+
+    innocent: list[str] = []
+    other = Agent(ScriptedModel(call("wait"), "innocent"), tools=[wait])
+    thread = threading.Thread(target=lambda: innocent.append(other.run_sync("go").text))
+    thread.start()
+    agent = Agent(ScriptedModel(call("interrupt")), tools=[interrupt_in_a_thread if sync else interrupt])
+    with pytest.raises(KeyboardInterrupt):
+        agent.run_sync("go")
+    gate.set()
+    thread.join(10)
+    assert innocent == ["innocent"]
+
+
+def test_run_sync_works_in_a_forked_child() -> None:
+    script = """
+import os
+from treadle import Agent
+from treadle.testing import ScriptedModel
+agent = Agent(ScriptedModel("x", by_position=True))
+agent.run_sync("go")
+if (child := os.fork()) == 0:
+    os._exit(0 if agent.run_sync("go").text == "x" else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stdout, done.returncode) == ("0\n", 0)
+
+
+def test_a_process_that_ends_during_a_synchronous_run_ends_it_quietly() -> None:
+    script = """
+import threading
+from treadle import Agent, tool
+from treadle.testing import ScriptedModel, call
+running = threading.Event()
+@tool
+async def wait() -> None:
+    import asyncio
+    running.set()
+    await asyncio.Event().wait()
+def work():
+    try:
+        Agent(ScriptedModel(call("wait")), tools=[wait]).run_sync("go")
+    except BaseException:
+        pass
+threading.Thread(target=work, daemon=True).start()
+running.wait(10)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
 
 
 def test_a_cancelled_error_out_of_a_synchronous_run_is_one() -> None:

@@ -93,6 +93,12 @@ def test_a_valid_transcript_is_kept_object_for_object() -> None:
     assert all(mine is theirs for mine, theirs in zip(repair(messages), messages, strict=True))
 
 
+def test_a_list_is_repaired_to_a_list_and_trimmed_to_lists() -> None:
+    messages = [UserMessage("hi"), asked(call("1")), ToolMessage((answer("1"),))]
+    assert repair(messages) == messages
+    assert trim(messages, 1) == ([], messages)
+
+
 def test_ids_that_come_back_are_paired_within_their_own_turn() -> None:
     messages = (
         asked(call("call_1")),
@@ -130,7 +136,7 @@ def test_a_call_that_was_cut_off_is_told_so_and_a_hosted_one_needs_no_result() -
 
 @given(transcripts, st.integers(0, 10))
 def test_trimming_anywhere_never_orphans_a_result(messages: list[Message], keep: int) -> None:
-    whole = repair(messages)
+    whole = repair(tuple(messages))
     kept, dropped = trim(whole, keep)
     assert dropped + kept == whole
     assert len(kept) <= keep

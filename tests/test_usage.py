@@ -11,7 +11,7 @@ from treadle.usage import StopReason, Usage
 # Multiples of 1/64 add exactly, so that associativity is a law and not an approximation.
 costs = st.none() | st.integers(0, 10_000).map(lambda n: n / 64)
 counts = st.integers(0, 10**9)
-usages = st.builds(Usage, counts, counts, counts, counts, counts, costs)
+usages = st.builds(Usage, counts, counts, counts, counts, counts, costs, st.booleans())
 
 
 @given(usages, usages, usages)
@@ -24,6 +24,11 @@ def test_no_usage_is_neutral(a: Usage) -> None:
     total = a + Usage()
     assert total == Usage() + a
     assert (total.total_tokens, total.cost_usd, total.cost_complete) == (a.total_tokens, a.cost_usd, a.cost_complete)
+
+
+def test_what_was_not_reported_at_all_makes_a_cost_incomplete() -> None:
+    assert not (Usage(cost_partial=True) + Usage(1, 1, cost_usd=0.5)).cost_complete
+    assert not (Usage(1, 1, cost_usd=0.5) + Usage(cost_partial=True)).cost_complete
 
 
 def test_total_tokens_counts_cached_tokens_once_and_reasoning_as_output() -> None:

@@ -59,6 +59,8 @@ def _check_numbers(config: AgentConfig) -> None:
 
 
 def _check_names(config: AgentConfig) -> None:
+    if config.name == "":
+        raise ConfigError("name is empty: leave it out, or give one")
     names = [tool.name for tool in config.tools]
     if double := [name for name, count in Counter(names).items() if count > 1]:
         raise ConfigError(f"two tools are named {double[0]!r}: rename one with @tool(name=...)")
@@ -70,6 +72,8 @@ def _check_names(config: AgentConfig) -> None:
     choice = None if config.settings is None else config.settings.tool_choice
     if choice not in (None, "auto", "required", "none", *names) and not config.toolsets:
         raise ConfigError(f"tool_choice={choice!r} names no tool: use auto, required, none or one of {names}")
+    if choice == "required" and not (names or config.toolsets or config.output is not str):
+        raise ConfigError("tool_choice='required' needs tools: give some, or leave it out")
 
 
 def _check_capabilities(config: AgentConfig) -> None:

@@ -30,7 +30,7 @@ def take_input(
     given: Input, messages: Iterable[Message], model: Model
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """The repaired history and the repaired new messages. Raises `ConfigError` where there is nothing to answer."""
-    before = [clean(message) for message in messages]
+    before = tuple(clean(message) for message in messages)
     everything = repair((*before, *(clean(message) for message in _as_messages(given))))
     history = repair(before)
     same = 0  # new results may answer calls of the history: what they change counts as new

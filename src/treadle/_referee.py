@@ -46,8 +46,7 @@ class Referee:
     def admit(self, finish: ModelFinish) -> dict[int, str]:
         """Counts an answer. Returns its calls that must not run, by index, with the text that answers them."""
         calls = finish.message.calls
-        if finish.usage is not None:
-            self.usage += finish.usage
+        self.usage += finish.usage or Usage(cost_partial=True)  # not reported is unknown, and not free
         self._cut_steps = self._cut_steps + 1 if any(not call.finished for call in calls) else 0
         if finish.stop in _NO_TOOLS_AFTER:
             return dict.fromkeys(range(len(calls)), f"Not run: the answer ended with {finish.stop.value}.")

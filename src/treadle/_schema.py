@@ -207,7 +207,8 @@ def _with_readable_dicts(annotation: Any, made: dict[Any, Any] | None = None) ->
         return annotation
     if isinstance(annotation, types.UnionType):
         return functools.reduce(operator.or_, changed)
-    return annotation.copy_with(changed) if hasattr(annotation, "copy_with") else typing.get_origin(annotation)[changed]
+    origin: Any = typing.get_origin(annotation)
+    return annotation.copy_with(changed) if hasattr(annotation, "copy_with") else origin[changed]
 
 
 def _readable_dict(given: Any, made: dict[Any, Any]) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextvars
+import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +35,11 @@ def run_sync(coroutine: Coroutine[Any, Any, T], advice: str) -> T:
     else:
         coroutine.close()
         raise ConfigError(f"an event loop is running here, and waiting would block it: {advice}")
-    loop, context = _private_loop(), contextvars.copy_context()
+    try:
+        loop, context = _private_loop(), contextvars.copy_context()
+    except BaseException:
+        coroutine.close()
+        raise
     waiting: concurrent.futures.Future[T] = concurrent.futures.Future()
     tasks: list[asyncio.Task[T]] = []
 
@@ -42,20 +47,28 @@ def run_sync(coroutine: Coroutine[Any, Any, T], advice: str) -> T:
         tasks.append(loop.create_task(coroutine, context=context))
         tasks[0].add_done_callback(lambda task: _hand_over(task, waiting))
 
-    loop.call_soon_threadsafe(start)
     try:
+        loop.call_soon_threadsafe(start)  # inside: an interrupt may come before the next line
         return waiting.result()
     except concurrent.futures.CancelledError:
         raise asyncio.CancelledError from None
     except BaseException:
         if not waiting.done():
-            loop.call_soon_threadsafe(_cancel, tasks)
+            loop.call_soon_threadsafe(_cancel, tasks, coroutine, waiting)
             concurrent.futures.wait([waiting])
         raise
 
 
-def _cancel(tasks: list[asyncio.Task[T]]) -> None:
-    tasks[0].cancel()  # looked up on the loop's own thread, where the task was surely made by now
+def _cancel(
+    tasks: list[asyncio.Task[T]], coroutine: Coroutine[Any, Any, T], waiting: concurrent.futures.Future[T]
+) -> None:
+    """On the loop's own thread, where the task was made by now unless the interrupt came before it was asked for."""
+    if tasks:
+        tasks[0].cancel()
+    else:
+        coroutine.close()
+        waiting.cancel()
+        waiting.set_running_or_notify_cancel()
 
 
 def _hand_over(task: asyncio.Task[T], waiting: concurrent.futures.Future[T]) -> None:
@@ -72,18 +85,39 @@ def _private_loop() -> asyncio.AbstractEventLoop:
     global _loop  # noqa: PLW0603 - the one loop of the process
     with _lock:
         if _loop is None or _loop.is_closed():
-            _loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=_serve, args=(_loop,), name="treadle-run-sync", daemon=True)
-            thread.start()
-            atexit.register(_stop, _loop, thread)
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=_serve, args=(loop,), name="treadle-run-sync", daemon=True)
+            try:
+                thread.start()
+            except BaseException:
+                loop.close()
+                raise
+            atexit.register(_stop, loop, thread)
+            if _loop is None and hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=_forget)
+            _loop = loop
         return _loop
+
+
+def _forget() -> None:
+    """In a forked child: the loop is there, its thread is not."""
+    global _loop, _lock
+    _loop, _lock = None, threading.Lock()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        while True:
+            try:
+                loop.run_forever()
+            except (KeyboardInterrupt, SystemExit):  # out of one run, whose caller gets it; the others go on
+                continue
+            break
     finally:
+        for task in (tasks := asyncio.all_tasks(loop)):
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 

@@ -12,7 +12,7 @@ import contextvars
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from treadle.errors import ToolError
+from treadle.errors import ToolError, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +65,6 @@ def ordinary(error: BaseException) -> BaseException:
     elif isinstance(error, Exception | KeyboardInterrupt):
         return error
     else:
-        substitute = ToolError(f"the function raised {type(error).__name__}: {error}")
+        substitute = ToolError(f"the function raised {type(error).__name__}: {text_of(error)}")
     substitute.__cause__ = error
     return substitute

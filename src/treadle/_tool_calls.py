@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle._results import cap, render
-from treadle.errors import ToolError
+from treadle.errors import ToolError, text_of
 from treadle.events import ToolFinish, ToolProgress, ToolStart
 from treadle.limits import Repeats
 from treadle.messages import ToolCallPart, ToolResultPart, encodable
@@ -69,6 +69,7 @@ class ToolPhase:
         self._answered: set[int] = set()
         self._exclusive = False
         self._stopping = False
+        self._interrupt: KeyboardInterrupt | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
@@ -76,6 +77,8 @@ class ToolPhase:
         """The next event, or None once every call is answered."""
         self._start_ready()
         while not self._queue:
+            if self._interrupt is not None:
+                raise self._interrupt
             if not self._running:
                 return None
             self._waiter = self._loop.create_future()
@@ -114,11 +117,16 @@ class ToolPhase:
         self._push(ToolStart(call.id, index, call.name, call.args, tool.effect if tool else None))
 
     async def _run(self, index: int, call: ToolCallPart, tool: Tool[..., Any]) -> None:
-        """One call, in a task of its own: whatever the tool does becomes a result."""
+        """One call, in a task of its own: whatever the tool does becomes a result.
+
+        Only `KeyboardInterrupt` is the program's and no result: it comes out where the events are taken.
+        """
         try:
             output = await self._answer(index, call, tool)
-        except KeyboardInterrupt:
-            raise
+        except KeyboardInterrupt as interrupt:
+            self._interrupt = interrupt
+            self._wake()
+            return
         except asyncio.CancelledError:
             if self._stopping:
                 raise
@@ -182,6 +190,9 @@ class ToolPhase:
 
     def _push(self, event: Event) -> None:
         self._queue.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -189,14 +200,27 @@ class ToolPhase:
         """Cancels what runs, waits for it to end, and answers every open call with `reason`."""
         self._stopping = True
         try:
-            if tasks := list(self._running.values()):
-                for task in tasks:
-                    task.cancel()
-                _, stuck = await asyncio.wait(tasks, timeout=CANCEL_GRACE_SECONDS)
-                if stuck:
-                    _log.warning("%d tool call(s) did not end when cancelled and were left behind", len(stuck))
+            for task in self._running.values():
+                task.cancel()
+            await self._wait_for_end()
         finally:
             self._answer_open(reason)
+
+    async def _wait_for_end(self) -> None:
+        """Waits for the cancelled tasks, also while somebody goes on cancelling the waiting itself."""
+        deadline = self._loop.time() + CANCEL_GRACE_SECONDS
+        cancelled: asyncio.CancelledError | None = None
+        while tasks := [task for task in self._running.values() if not task.done()]:
+            left = deadline - self._loop.time()
+            if left <= 0:
+                _log.warning("%d tool call(s) did not end when cancelled and were left behind", len(tasks))
+                break
+            try:
+                await asyncio.wait(tasks, timeout=left)
+            except asyncio.CancelledError as again:
+                cancelled = again
+        if cancelled is not None:
+            raise cancelled
 
     def _answer_open(self, reason: str) -> None:
         for index, call in enumerate(self._calls):
@@ -220,7 +244,7 @@ def known_tools(tools: Mapping[str, Any]) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    text = str(error).strip()
+    text = text_of(error)
     if isinstance(error, ToolError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -16,14 +16,15 @@ from treadle._sync import run_sync
 from treadle.errors import ConfigError, NoSuchToolError, UnsupportedError
 from treadle.limits import Limits
 from treadle.loop import Loop
-from treadle.model import Model, ModelRequest, ModelSettings, model_ref
+from treadle.messages import encodable
+from treadle.model import DEFAULT_MAX_OUTPUT_TOKENS, Model, ModelRequest, ModelSettings, model_ref
 from treadle.output import OutputSpec
 from treadle.result import DepsT, OutputT
 from treadle.run import Run, RunResult
 from treadle.tools import Tool, tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
 
     from typing_extensions import TypeForm
@@ -107,7 +108,7 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         deps: Any = None,
         reasoning: Reasoning | None = None,
         settings: ModelSettings | None = None,
-        max_output_tokens: int = 32_000,
+        max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         parallelism: int = 4,
         stop_when: StopCondition | Iterable[StopCondition] = (),
@@ -116,9 +117,11 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         hosted_mcp: Iterable[HostedMCP] = (),
         hosted_web_search: bool = False,
     ) -> None:
+        if isinstance(tools, Tool) or callable(tools):
+            raise ConfigError("tools is a list: write tools=[...] also for one")
         super().__init__(
             model=_resolve(model) if isinstance(model, str) else model,
-            name=name,
+            name=encodable(name) if isinstance(name, str) else name,
             instructions=instructions,
             tools=tuple(given if isinstance(given, Tool) else tool(given) for given in tools),
             toolsets=tuple(toolsets),
@@ -136,6 +139,7 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
             hosted_web_search=hosted_web_search,
         )
         check_config(self)
+        self._check(settings)
         if self._spec is not None:
             self._spec.check_type()
 
@@ -158,9 +162,9 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         elif not isinstance(run_id, str) or not run_id:
             raise ConfigError(f"run_id is a string that is not empty, and is {run_id!r:.80}")
         history, new = take_input(input, messages, self.model)
-        given = RunInput(
-            run_id, history, new, deps, _merged(self.settings, settings), self._table, self._spec, self._final_tool
-        )
+        settings = _merged(self.settings, settings)
+        self._check(settings, (*history, *new))
+        given = RunInput(run_id, history, new, deps, settings, self._table, self._spec, self._final_tool)
         return Run(run_id, Loop(self, given))
 
     async def run(
@@ -195,7 +199,7 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
             "write `await agent.run(...)`",
         )
 
-    async def call_tool(self, name: str, args: str = "{}", *, deps: DepsT = None) -> Any:  # type: ignore[assignment]
+    async def call_tool(self, name: str, args: str | Mapping[str, Any] = "{}", *, deps: DepsT = None) -> Any:  # type: ignore[assignment]
         """Runs one tool by name, outside a run, and returns its own value, uncut.
 
         Raises `NoSuchToolError` for an unknown name, `ToolInputError` for bad arguments, and what the tool raises.
@@ -230,6 +234,19 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         request = ModelRequest(self.instructions, (*history, *new), self._table.specs, settings=self.settings)
         return int(await count(request))
 
+    def _check(self, settings: ModelSettings | None, messages: tuple[Message, ...] = ()) -> None:
+        """Asks the model whether it takes what is known so far, before anything is sent."""
+        if (check := getattr(self.model, "check", None)) is not None:
+            check(
+                ModelRequest(
+                    None,
+                    messages,
+                    reasoning=self.reasoning,
+                    settings=settings,
+                    max_output_tokens=self.max_output_tokens,
+                )
+            )
+
     @functools.cached_property
     def _spec(self) -> OutputSpec | None:
         return None if self.output is str else OutputSpec(self.output)
@@ -251,6 +268,8 @@ def _resolve(name: str) -> Model:
 
 
 def _merged(base: ModelSettings | None, over: ModelSettings | None) -> ModelSettings | None:
+    if not isinstance(over, ModelSettings | None):
+        raise ConfigError(f"settings is a ModelSettings, and is {over!r:.80}")
     if base is None or over is None:
         return over or base
     plain = ModelSettings()

@@ -38,6 +38,14 @@ if TYPE_CHECKING:
     from treadle.run import RunResult
 
 
+def text_of(error: BaseException) -> str:
+    """What an exception says; empty where it says nothing, or cannot even say that."""
+    try:
+        return str(error).strip()
+    except Exception:  # noqa: BLE001 - a broken `__str__` must not hide the failure it belongs to
+        return ""
+
+
 class TreadleError(Exception):
     """Base of every error that Treadle raises on its own account."""
 
@@ -91,7 +99,7 @@ class RunPaused(RunError):
         result: RunResult[Any] | None = None,
     ) -> None:
         super().__init__(message, step=step, result=result)
-        self.pending = tuple(pending)
+        self.pending: tuple[Any, ...] = tuple(pending)
 
 
 class OutputError(RunError):
@@ -113,7 +121,7 @@ class ModelError(TreadleError):
     whether the same request may well succeed later. `attempt` counts from 1.
     """
 
-    retryable = False
+    retryable: bool = False
 
     def __init__(
         self,

@@ -97,6 +97,10 @@ class ModelFinish(_Event, frozen=True, gc=False, tag="model_finish"):
     raw_stop: str | None = None
     model: ModelRef | None = None
 
+    def __post_init__(self) -> None:
+        if type(self.stop) is not StopReason:
+            msgspec.structs.force_setattr(self, "stop", StopReason(self.stop))
+
 
 class ApprovalRequest(_Event, frozen=True, gc=False, tag="approval_request"):
     """A call waits for somebody's decision."""

@@ -68,7 +68,7 @@ class Repeats:
     def __init__(self) -> None:
         self._before: dict[tuple[str, str], int] = {}
         self._now: dict[tuple[str, str], int] = {}
-        self.exceeded = False
+        self.exceeded: bool = False
 
     def failed(self, name: str, args: str) -> int:
         """Notes a failure and tells how many it makes in a row."""

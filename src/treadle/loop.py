@@ -19,7 +19,7 @@ import msgspec
 from treadle._config import ToolTable
 from treadle._referee import Referee
 from treadle._tool_calls import PhaseSettings, ToolPhase
-from treadle.errors import ContextOverflowError, ModelContractError, RunError
+from treadle.errors import ContextOverflowError, ModelContractError, RunError, text_of
 from treadle.events import (
     ModelFinish,
     ModelRetry,
@@ -83,7 +83,7 @@ class Loop:
         self.pulled_by: asyncio.Task[Any] | None = None
         self.stop: StopReason | None = None
         self.error: BaseException | None = None
-        self.done = asyncio.Event()
+        self.done: asyncio.Event = asyncio.Event()
 
     @property
     def limit(self) -> str | None:
@@ -99,7 +99,8 @@ class Loop:
         if self._tail is None:
             if self._inside:
                 raise RuntimeError("another task is already waiting for this run's next event")
-            self.pulled_by = asyncio.current_task()
+            task = self.pulled_by = asyncio.current_task()
+            self._cancelling = 0 if task is None else task.cancelling()
             self._inside = True
             error: BaseException | None = None
             try:
@@ -131,7 +132,6 @@ class Loop:
             self._interrupt = stop
             if self._inside and self.pulled_by is not None:
                 self._interrupted_task = self.pulled_by
-                self._cancelling = self.pulled_by.cancelling()
                 self.pulled_by.cancel()
 
     async def _end(self, error: BaseException | None) -> None:
@@ -141,22 +141,31 @@ class Loop:
             self._timer.cancel()
         passing = self._judge(error)
         try:
-            await self._steps.aclose()
-            if self._phase is not None:
-                await self._phase.stop(self._why_unanswered())
-            await self._toolsets.aclose()
-        except Exception:  # noqa: BLE001 - the answer is whole, whatever a closing toolset says
-            _log.warning("a model or a toolset failed while it was closed", exc_info=True)
+            await self._clean_up()
         finally:
-            # A run that nobody ever pulled did nothing, and has no log.
-            tail = deque(self._closing_events() if self.pulled_by is not None else ())
-            self._tail = tail if self.stop is not StopReason.CANCELLED else deque()
-            if isinstance(self.error, RunError):
-                self.error.step, self.error.result = len(self._records), self.result()
-            self._inside = False
-            self.done.set()
+            try:
+                # A run that nobody ever pulled did nothing, and has no log.
+                tail = deque(self._closing_events() if self.pulled_by is not None else ())
+                self._tail = tail if self.stop is not StopReason.CANCELLED else deque()
+                if isinstance(self.error, RunError):
+                    self.error.step, self.error.result = len(self._records), self.result()
+            finally:  # whoever waits for the end must not wait for ever
+                self._tail = self._tail or deque()
+                self._inside = False
+                self.done.set()
         if passing is not None:
             raise passing
+
+    async def _clean_up(self) -> None:
+        """Ends the model's stream, the tools and the toolsets: each of them, whatever the one before it does."""
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                stack.push_async_exit(self._toolsets)
+                if self._phase is not None:
+                    stack.push_async_callback(self._phase.stop, self._why_unanswered())
+                await self._steps.aclose()
+        except Exception:  # noqa: BLE001 - the answer is whole, whatever a closing toolset says
+            _log.warning("a model or a toolset failed while it was closed", exc_info=True)
 
     def _judge(self, error: BaseException | None) -> BaseException | None:
         """Settles why the run ended. Returns what is not the run's own and must pass through."""
@@ -191,7 +200,7 @@ class Loop:
         if self._answer is not None:
             yield self._emit(self._close_step())
         assert self.stop is not None
-        error = None if self.error is None else encodable(str(self.error))
+        error = None if self.error is None else encodable(text_of(self.error))
         yield self._emit(RunFinish(self._referee.usage, len(self._records), self.stop, error, self.limit))
 
     def result(self) -> RunResult[Any]:
@@ -276,7 +285,10 @@ class Loop:
             raise ModelContractError("the model went on after its model_finish")
         kind = type(event)
         if kind is TextDelta:
-            text = event.text if event.text.isascii() else encodable(event.text)
+            text = event.text
+            if not isinstance(text, str):
+                raise ModelContractError(f"the model yielded a text_delta whose text is {text!r:.80}")
+            text = text if text.isascii() else encodable(text)
             stamped = TextDelta(text, run_id=self._given.run_id, seq=self._seq)
             self._seq += 1
             self._fold.deltas.append(stamped)
@@ -286,10 +298,14 @@ class Loop:
         if kind is ModelFinish:
             self._finish = event
             return None
-        if kind is ReasoningDelta and not (self._agent.reasoning is not None and self._agent.reasoning.show):
+        if (
+            kind is ReasoningDelta
+            and _is_sound(event)
+            and not (self._agent.reasoning is not None and self._agent.reasoning.show)
+        ):
             return None
-        if kind in _FROM_MODELS or _is_hosted(event):
-            emitted: Event = self._emit(event)
+        if (kind in _FROM_MODELS and _is_sound(event)) or _is_hosted(event):
+            emitted: Event = self._emit(clean(event))
             return emitted
         raise ModelContractError(f"the model yielded {event!r:.200}: only deltas and hosted tool events may come")
 
@@ -308,7 +324,7 @@ class Loop:
         for tap in self._agent.taps:
             try:
                 tap(event)
-            except Exception:  # noqa: BLE001 - taps can change nothing
+            except (Exception, asyncio.CancelledError, GeneratorExit):  # noqa: BLE001 - taps can change nothing
                 _log.exception("a tap raised on %s; the run goes on", type(event).__name__)
 
     def _take_answer(self) -> ModelFinish:
@@ -347,6 +363,14 @@ class Loop:
         return StepFinish(record.index, record.usage, record.stop)
 
 
+def _is_sound(event: Any) -> bool:
+    """Whether a delta holds what its type says; values of the wrong type would break the transcript later."""
+    if type(event) is ToolCallDelta:
+        texts = (event.call_id, event.name, event.args)
+        return type(event.index) is int and all(isinstance(text, str) for text in texts)
+    return type(event) is not ReasoningDelta or isinstance(event.text, str)
+
+
 def _is_hosted(event: Any) -> bool:
     return (type(event) is ToolStart and event.hosted) or (type(event) is ToolFinish and event.result.hosted)
 
@@ -358,8 +382,7 @@ def _is_cancelled() -> bool:
 
 
 def _run_error(error: BaseException) -> RunError:
-    text = str(error) or type(error).__name__
-    failure = RunError(text)
+    failure = RunError(text_of(error) or type(error).__name__)
     failure.__cause__ = error
     return failure
 
@@ -372,7 +395,7 @@ def _completed(finish: ModelFinish, model: Model) -> ModelFinish:
     named = finish.model or message.model or model_ref(model)
     if message.model is None or message.stop is not finish.stop:
         message = msgspec.structs.replace(message, model=message.model or named, stop=finish.stop)
-    return msgspec.structs.replace(finish, message=clean(message), model=named)
+    return clean(msgspec.structs.replace(finish, message=message, model=named))
 
 
 def _cut_last_call(message: AssistantMessage) -> AssistantMessage:

@@ -77,7 +77,7 @@ def _agent(agent: Agent[Any, Any]) -> dict[str, Any]:
         settings=agent.settings and _settings(agent.settings),
         limits=_fields(agent.limits),
         parallelism=agent.parallelism,
-        max_output_tokens=agent.max_output_tokens,
+        max_output_tokens=int(agent.max_output_tokens),
         max_result_bytes=agent.max_result_bytes,
         stop_when=[_condition(condition) for condition in agent.stop_when],
         tools=[_tool(tool) for tool in sorted(agent.tools, key=lambda tool: tool.name)],

@@ -118,6 +118,10 @@ class UserMessage(msgspec.Struct, frozen=True, weakref=True, tag_field="role", t
 
     content: tuple[UserPart, ...]
 
+    if TYPE_CHECKING:
+
+        def __init__(self, content: str | Iterable[UserPart]) -> None: ...
+
     def __post_init__(self) -> None:
         _freeze(self, "content")
 
@@ -129,8 +133,19 @@ class AssistantMessage(msgspec.Struct, frozen=True, weakref=True, tag_field="rol
     stop: StopReason = StopReason.END
     model: ModelRef | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            content: str | Iterable[AssistantPart],
+            stop: StopReason = StopReason.END,
+            model: ModelRef | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         _freeze(self, "content")
+        if type(self.stop) is not StopReason:
+            msgspec.structs.force_setattr(self, "stop", StopReason(self.stop))
 
     @property
     def text(self) -> str:
@@ -148,6 +163,10 @@ class ToolMessage(msgspec.Struct, frozen=True, weakref=True, tag_field="role", t
 
     results: tuple[ToolResultPart, ...]
 
+    if TYPE_CHECKING:
+
+        def __init__(self, results: Iterable[ToolResultPart]) -> None: ...
+
     def __post_init__(self) -> None:
         _freeze(self, "results")
 
@@ -160,8 +179,11 @@ _messages_decoder = msgspec.json.Decoder(tuple[Message, ...])
 
 
 def encode(value: Message | Iterable[Message]) -> bytes:
-    """JSON of a message, or of several as an array."""
-    return _encoder.encode(value)
+    """JSON of a message, or of several as an array. Text that is not valid Unicode is mended."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(_clean(msgspec.to_builtins(value)))
 
 
 def decode_message(data: bytes | str) -> Message:
@@ -185,16 +207,16 @@ def encodable(text: str) -> str:
     return text
 
 
-_AnyMessage = TypeVar("_AnyMessage", bound=UserMessage | AssistantMessage | ToolMessage)
+_AnyValue = TypeVar("_AnyValue", bound=msgspec.Struct)
 
 
-def clean(message: _AnyMessage) -> _AnyMessage:
-    """`message` with every string encodable; the same object where that holds already."""
+def clean(value: _AnyValue) -> _AnyValue:
+    """A message or an event with every string encodable; the same object where that holds already."""
     try:
-        _encoder.encode(message)
+        _encoder.encode(value)
     except UnicodeEncodeError:
-        return msgspec.convert(_clean(msgspec.to_builtins(message)), type(message))
-    return message
+        return msgspec.convert(_clean(msgspec.to_builtins(value)), type(value))
+    return value
 
 
 def _clean(value: Any) -> Any:
@@ -211,5 +233,7 @@ def _freeze(part: msgspec.Struct, field: str) -> None:
     """Makes a sequence field a tuple, and a string a single text part, so that equal values compare equal."""
     value = getattr(part, field)
     if type(value) is not tuple:
-        value = (TextPart(value),) if isinstance(value, str) else tuple(value)
+        if isinstance(value, str):
+            value = TextPart(value)
+        value = (value,) if isinstance(value, msgspec.Struct) else tuple(value)
         msgspec.structs.force_setattr(part, field, value)

@@ -44,6 +44,13 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
     show: bool = False
 
 
+class DefaultLimit(int):
+    """An output limit that nobody asked for: where the wire has a default of its own, an adapter need not send it."""
+
+
+DEFAULT_MAX_OUTPUT_TOKENS = DefaultLimit(32_000)
+
+
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling and routing of a request. None leaves the provider's default.
 
@@ -63,6 +70,12 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(self.stop_sequences, str):
             raise ConfigError("stop_sequences is a tuple of strings: write stop_sequences=('END',)")
         msgspec.structs.force_setattr(self, "stop_sequences", tuple(self.stop_sequences))
+        for field, kind in (("temperature", int | float), ("top_p", int | float), ("seed", int), ("tool_choice", str)):
+            value = getattr(self, field)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+                raise ConfigError(
+                    f"ModelSettings({field}=...) is {'text' if kind is str else 'a number'}: {value!r:.80}"
+                )
 
 
 class HostedMCP(msgspec.Struct, frozen=True):
@@ -107,7 +120,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     output_schema: dict[str, Any] | None = None
     reasoning: Reasoning | None = None
     settings: ModelSettings | None = None
-    max_output_tokens: int = 32_000
+    max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS
     hosted_mcp: tuple[HostedMCP, ...] = ()
     hosted_web_search: bool = False
     sequential_tools: bool = False
@@ -118,8 +131,10 @@ class Model(Protocol):
     """One endpoint that answers one request.
 
     `stream` makes one request. It yields deltas, hosted tool events and, from wrappers, `ModelRetry`, then exactly one
-    `ModelFinish` and nothing after it. Failure is one raised exception. Optional: `count_tokens(request)`, and
-    `aclose()`, which never closes the shared connection pool.
+    `ModelFinish` and nothing after it. Failure is one raised exception. Optional: `check(request)`, which sends nothing
+    and raises `UnsupportedError` for what the model does not take, asked with what is known when an agent is built and
+    when a run begins (its tools may be missing); `count_tokens(request)`; and `aclose()`, which never closes the shared
+    connection pool.
     """
 
     @property

@@ -48,7 +48,9 @@ class OutputSpec:
         try:
             _ = self.schema
         except (PydanticUserError, PydanticUndefinedAnnotation) as error:
-            raise ConfigError(f"output={self.kind!r} is no type that JSON can be read into: {error.message}") from error
+            raise ConfigError(
+                f"output={self.kind!r} is no type that JSON can be read into: {_first_line(error)}"
+            ) from error
 
     @functools.cached_property
     def wrapped(self) -> bool:
@@ -100,7 +102,7 @@ class OutputSpec:
         """The value in an answer's text. A fence around the whole is removed, nothing else is guessed."""
         try:
             value = msgspec.json.decode(unfenced(text).encode())
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
             raise ToolInputError(
                 f"The answer must be one JSON object of the schema and nothing else, and is not: {error}"
             ) from error
@@ -109,6 +111,10 @@ class OutputSpec:
                 raise ToolInputError(f"The answer must be a JSON object, and is {type(value).__name__}.")
             value = {"value": value}
         return self.check(value)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
 
 
 def unfenced(text: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic, Self
 
 from treadle.errors import LimitExceeded, RunConsumedError, RunError
 from treadle.events import TextDelta
 from treadle.result import OutputT, RunResult, StepRecord
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable
 
     from treadle.events import Event
     from treadle.loop import Loop
@@ -31,6 +31,7 @@ class Run(Generic[OutputT]):
         self._loop = loop
         self._consumed = False
         self._closed = False
+        self._left = asyncio.Event()  # set when the iterator is dropped, as `break` does
 
     async def __aenter__(self) -> Run[OutputT]:
         return self
@@ -48,7 +49,7 @@ class Run(Generic[OutputT]):
                 else "this run is closed: iterate inside `async with agent.stream(...)`"
             )
         self._consumed = True
-        return self._loop
+        return _Events(self._loop, self._left)
 
     async def text_stream(self) -> AsyncIterator[str]:
         """Only the answer's text, as it comes. Counts as the one iteration."""
@@ -62,14 +63,19 @@ class Run(Generic[OutputT]):
         Raises `LimitExceeded` for a limit, `RunError` for a run that broke or was cancelled, each with `.result`.
         """
         loop = self._loop
-        if not (loop.done.is_set() or self._closed):
-            if loop.pulled_by in (None, asyncio.current_task()) or _is_over(loop.pulled_by):
-                self._consumed = True
-                async for _ in loop:
-                    pass
-            else:
-                await loop.done.wait()
+        while not (loop.done.is_set() or self._closed):
+            if not self._may_drain():
+                await _first_of(loop.done, self._left)
+                continue
+            self._consumed = True
+            self._left.clear()
+            async for _ in loop:
+                pass
         return self._outcome()
+
+    def _may_drain(self) -> bool:
+        """Whether nobody is in the middle of taking events, as far as one can tell."""
+        return self._left.is_set() or self._loop.pulled_by in (None, asyncio.current_task())
 
     def _outcome(self) -> RunResult[OutputT]:
         loop = self._loop
@@ -84,5 +90,27 @@ class Run(Generic[OutputT]):
         return result
 
 
-def _is_over(task: asyncio.Task[Any] | None) -> bool:
-    return task is not None and task.done()
+class _Events:
+    """The one iteration over a run. That it is gone tells that its reader has left."""
+
+    def __init__(self, loop: Loop, left: asyncio.Event) -> None:
+        self._loop = loop
+        self._left = left
+
+    def __del__(self) -> None:
+        self._left.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Awaitable[Event]:
+        return self._loop.__anext__()
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -8,7 +8,7 @@ import inspect
 import math
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 import msgspec
@@ -94,7 +94,8 @@ class Tool(Generic[P, R]):
     ) -> None:
         self.__wrapped__ = function
         self.__doc__ = getattr(function, "__doc__", None)
-        self.__name__ = self._name = _legal(name)
+        self.__name__: str = _legal(name)
+        self._name = self.__name__
         self._description = encodable(description)
         self._policy = policy
         self._signature = signature
@@ -209,13 +210,13 @@ class Tool(Generic[P, R]):
             raise ordinary(error) from error
         return value
 
-    async def invoke(self, args: str = "{}", *, deps: Any = None) -> Any:
-        """Runs the tool outside a run, with a model's JSON text, and returns the function's value.
+    async def invoke(self, args: str | Mapping[str, Any] = "{}", *, deps: Any = None) -> Any:
+        """Runs the tool outside a run, with a model's JSON text or the decoded object. Returns the function's value.
 
         Raises `ToolInputError` for arguments that do not fit, `ToolError` after `timeout_seconds`, and whatever the
         function raises.
         """
-        arguments = self.parse(args)
+        arguments = self.parse(args if isinstance(args, str) else msgspec.json.encode(args).decode())
         run_id = f"invoke-{os.urandom(12).hex()}"
         context = ToolContext(run_id=run_id, step=0, call_id="call_0", name=self.name, index=0, deps=deps)
         limit = asyncio.timeout(self.timeout_seconds)

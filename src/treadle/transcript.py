@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from treadle.events import (
     ModelFinish,
@@ -35,15 +35,18 @@ if TYPE_CHECKING:
 
     from treadle.events import Event
 
+_Messages = TypeVar("_Messages", tuple[Message, ...], list[Message])
+
 MISSING_RESULT = "No result: the run was interrupted before this call was answered."
 CUT_CALL = "Not run: the call was cut off before its arguments were complete. Ask for it again, whole."
 
 
-def repair(messages: Iterable[Message]) -> tuple[Message, ...]:
+def repair(messages: _Messages) -> _Messages:
     """A valid transcript with the same content: every call has one result, right behind it and in call order.
 
     Missing results become visible error results; results that answer no call are dropped. Results are paired within a
-    step, so an id may come back in a later one. Pure, and `repair(repair(x)) == repair(x)`.
+    step, so an id may come back in a later one. Pure, and `repair(repair(x)) == repair(x)`. A tuple gives a tuple, a
+    list a list.
     """
     repaired: list[Message] = []
     waiting: list[Message] = []  # everything since the last assistant message
@@ -55,7 +58,10 @@ def repair(messages: Iterable[Message]) -> tuple[Message, ...]:
             asked, waiting = message, []
         else:
             waiting.append(message)
-    return (*repaired, *_settle(asked, waiting))
+    repaired += _settle(asked, waiting)
+    if isinstance(messages, tuple):
+        return tuple(repaired)
+    return repaired
 
 
 def _settle(asked: AssistantMessage | None, following: Sequence[Message]) -> list[Message]:
@@ -83,17 +89,18 @@ def missing_result(call: ToolCallPart) -> ToolResultPart:
     return ToolResultPart(call.id, call.name, MISSING_RESULT if call.finished else CUT_CALL, is_error=True)
 
 
-def trim(messages: Sequence[Message], keep: int) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+def trim(messages: _Messages, keep: int) -> tuple[_Messages, _Messages]:
     """Splits a transcript into its last messages, at most `keep`, and the dropped ones before them.
 
-    The kept ones never begin with results whose calls were dropped; both together are the transcript.
+    The kept ones never begin with results whose calls were dropped; both together are the transcript. A tuple gives
+    tuples, a list lists.
     """
     if keep < 0:
         raise ValueError(f"keep must not be negative, and is {keep}")
     start = max(len(messages) - keep, 0)
     while start < len(messages) and isinstance(messages[start], ToolMessage):
         start += 1
-    return tuple(messages[start:]), tuple(messages[:start])
+    return messages[start:], messages[:start]
 
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
@@ -148,7 +155,7 @@ class Fold:
             messages.append(ToolMessage(tuple(self._results[index] for index in sorted(self._results))))
         if parts := _partial_parts(self.deltas):
             messages.append(AssistantMessage(parts, self._stop, self._model))
-        return repair(messages)
+        return repair(tuple(messages))
 
 
 def fold(events: Iterable[Event]) -> tuple[Message, ...]:

@@ -33,7 +33,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     """Tokens and money of one request, or of many added up.
 
     `input_tokens` excludes cached tokens; `reasoning_tokens` is a part of `output_tokens`. `cost_usd` is the provider's
-    own figure, never an estimate. `cost_partial` marks a cost to which some request that used tokens added none.
+    own figure, never an estimate. `cost_partial` marks a sum that lacks the cost of some request.
     """
 
     input_tokens: int = 0
@@ -69,7 +69,9 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             self.cache_write_tokens + other.cache_write_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             cost,
-            cost is not None and not (self.cost_complete and other.cost_complete),
+            self.cost_partial
+            or other.cost_partial
+            or (cost is not None and not (self.cost_complete and other.cost_complete)),
         )
 
 

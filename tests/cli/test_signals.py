@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import select
@@ -30,6 +31,17 @@ def test_ctrl_c_ends_the_answer_hangs_up_and_still_sums_up(treadle, chat):
     assert "Traceback" not in outcome.err
     assert outcome.err.splitlines()[-1].endswith("stopped: cancelled")
     assert server.left.wait(BOUND)
+
+
+def test_an_interrupted_log_is_whole(treadle, chat):
+    server = chat([{"content": "Hello"}, STALL])
+    process = treadle.start("run", *server.model, "--json", "hi")
+    first = wait_for(process, process.stdout, b'"Hello"')
+    process.send_signal(signal.SIGINT)
+    outcome = finish(process)
+    events = [json.loads(line) for line in (first.decode() + outcome.out).splitlines()]
+    assert [event["seq"] for event in events] == list(range(len(events)))
+    assert (events[-1]["type"], events[-1]["stop"], outcome.code) == ("run_finish", "cancelled", 130)
 
 
 def test_sigterm_ends_it_as_cleanly(treadle, chat):

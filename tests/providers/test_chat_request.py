@@ -94,6 +94,7 @@ async def test_a_request_is_what_the_server_expects() -> None:
 def test_the_agents_default_output_limit_is_left_to_the_model() -> None:
     assert not {"max_tokens", "max_completion_tokens"} & set(body())
     assert body(max_output_tokens=50, provider="ollama")["max_tokens"] == 50
+    assert body(max_output_tokens=32_000)["max_completion_tokens"] == 32_000
 
 
 def test_settings_have_the_names_of_the_server() -> None:

@@ -280,6 +280,9 @@ async def test_extra_headers_travel_and_only_plain_ones_are_taken() -> None:
         await collect(model(server), ModelRequest(None, HELLO, settings=ModelSettings(extra_headers={"x-a": "b"})))
         assert server.requests[0].headers["x-a"] == "b"
         assert server.requests[0].headers["authorization"] == "Bearer sk-test-secret"
+        other = ModelSettings(extra_headers={"Authorization": "Bearer other"})
+        await collect(model(server), ModelRequest(None, HELLO, settings=other))
+        assert server.requests[1].headers["authorization"] == "Bearer other"
         with pytest.raises(ConfigError, match="plain ASCII"):
             await collect(model(server), ModelRequest(None, HELLO, settings=ModelSettings(extra_headers={"x-a": "ß"})))
 
@@ -378,6 +381,29 @@ async def leave():
 asyncio.run(leave())
 """
     )
+
+
+async def test_a_loop_that_is_closed_by_hand_closes_its_pool() -> None:
+    script = """
+import asyncio
+from treadle import Agent
+from treadle.providers import resolve
+loop = asyncio.new_event_loop()
+async def main(url):
+    return (await Agent(resolve("openai-chat:m", base_url=url, api_key="k")).run("hi")).text
+import sys
+print(loop.run_until_complete(main(sys.argv[1])))
+loop.close()
+assert loop.is_closed()
+"""
+    async with Loopback(Reply((WHOLE,))) as server:
+        done = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", "-c", script, server.url),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await bounded(done.communicate())
+    assert (out, err) == (b"hello\n", b"")
 
 
 async def test_several_threads_use_one_model_at_once() -> None:

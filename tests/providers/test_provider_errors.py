@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import json
 import time
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.chat import collect, model
-from support.loopback import Loopback, Reply
+from support.loopback import BOUND, STALL, Loopback, Reply
 from treadle.errors import (
     AuthenticationError,
     ContextOverflowError,
@@ -20,7 +21,7 @@ from treadle.errors import (
     OverloadedError,
     RateLimitError,
 )
-from treadle.providers._errors import retry_after_seconds
+from treadle.providers._errors import page_summary, retry_after_seconds
 from treadle.usage import StopReason
 
 
@@ -249,3 +250,39 @@ async def test_a_refused_request_leaves_the_connection_usable() -> None:
             with pytest.raises(OverloadedError):
                 await collect(asked)
         assert server.connections == 1
+
+
+@pytest.mark.parametrize("start", [b"<html><title", b"<style>", b"<script "])
+def test_a_page_of_megabytes_is_not_searched_for_ever(start: bytes) -> None:
+    assert "a page instead of JSON" in page_summary(start * 400_000)
+
+
+async def test_a_refusal_without_end_is_read_only_so_far() -> None:
+    endless = (b"<html><title>Busy</title>" + b"x" * 65_536,) * 100
+    async with Loopback(Reply((*endless, STALL), status=503, content_type="text/html")) as server:
+        with pytest.raises(OverloadedError, match="Busy"):
+            await asyncio.wait_for(collect(model(server)), BOUND)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"your key sk-test-secret is bad\n\n", b'data: {"x": "sk-test-secret\n\n', b"<html>sk-test-secret</html>"],
+)
+async def test_a_key_that_the_server_repeats_is_never_shown(body: bytes) -> None:
+    kind = "text/html" if body.startswith(b"<") else "text/event-stream"
+    async with Loopback(Reply((body,), content_type=kind)) as server:
+        with pytest.raises(ModelError) as raised:
+            await collect(model(server))
+    assert "sk-test-secret" not in str(raised.value)
+    async with Loopback(Reply((b"{}",), status=400, headers={"x-request-id": "sk-test-secret"})) as server:
+        with pytest.raises(ModelError) as raised:
+            await collect(model(server))
+    assert raised.value.request_id == "***"
+
+
+async def test_an_event_or_a_document_without_end_is_refused_at_a_bound() -> None:
+    piece = b"x" * (8 * 1024 * 1024)
+    for kind in ("text/event-stream", "application/json"):
+        async with Loopback(Reply((b"data: " + piece, *[piece] * 9, STALL), content_type=kind)) as server:
+            with pytest.raises(ModelResponseError, match="64 MiB"):
+                await asyncio.wait_for(collect(model(server)), BOUND)

@@ -94,7 +94,9 @@ class Loopback:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
         head, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
+        pairs = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines if line)]
+        headers = dict(pairs)
+        assert len(headers) == len(pairs), "a header came twice"
         raw = await reader.readexactly(int(headers.get("content-length", 0)))
         seen = Seen(head.split(" ")[1], headers, raw, number)
         self.requests.append(seen)

@@ -32,7 +32,7 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        self.code = 0
+        self.code: int = 0
         self.on_first: Callable[[], object] | None = None
         self.last_words: Callable[[], str] = str
         self._before: dict[int, Any] = {}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,19 @@ from treadle.usage import StopReason
 if TYPE_CHECKING:
     import argparse
 
-    from treadle import Agent, Model, Tool
+    from treadle import Agent, Event, Model, Tool
     from treadle.cli.exits import Signals
     from treadle.messages import FilePart, TextPart
 
 _SHORT = frozenset(
-    {StopReason.MAX_STEPS, StopReason.BUDGET, StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.CONTEXT}
+    {
+        StopReason.MAX_STEPS,
+        StopReason.BUDGET,
+        StopReason.MAX_TOKENS,
+        StopReason.REFUSAL,
+        StopReason.CONTEXT,
+        StopReason.OTHER,
+    }
 )
 
 
@@ -38,8 +46,10 @@ def run(arguments: argparse.Namespace, signals: Signals) -> int:
         given = user_input(arguments.prompt, arguments.file)
         choice = _chosen(arguments)
         model = _model(choice, arguments.chat_template)
-        agent = Agent(model, instructions=arguments.system, tools=tools, limits=Limits(steps=arguments.max_steps))
-        return asyncio.run(_drive(agent, given, Screen(out, json=arguments.json), signals))
+        log: deque[Event] = deque()  # what was not shown yet: an interrupted run tells its end to taps only
+        limits = Limits(steps=arguments.max_steps)
+        agent = Agent(model, instructions=arguments.system, tools=tools, limits=limits, taps=[log.append])
+        return asyncio.run(_drive(agent, given, Screen(out, json=arguments.json), signals, log))
 
 
 def _tools(arguments: argparse.Namespace) -> list[Tool[..., Any]]:
@@ -92,20 +102,24 @@ def _local_model(path: str, chat_template: str | None) -> Model:
     return LocalModel(path, chat_template=chat_template, on_load=tell)
 
 
-async def _drive(agent: Agent[Any, Any], given: list[TextPart | FilePart], screen: Screen, signals: Signals) -> int:
+async def _drive(
+    agent: Agent[Any, Any], given: list[TextPart | FilePart], screen: Screen, signals: Signals, log: deque[Event]
+) -> int:
     """Shows the run's events. The summary is the last line, whatever happens."""
     cancel, loop = asyncio.current_task().cancel, asyncio.get_running_loop()  # type: ignore[union-attr]
     signals.last_words = lambda: f"\n{screen.tally.line()}\n"
     signals.on_first = lambda: loop.call_soon_threadsafe(cancel)
     try:
         async with agent.stream(given) as run:
-            async for event in run:
-                screen.show(event)
+            async for _ in run:
+                screen.show(log.popleft())
         code = int(_exit_code(screen.tally.stop))
     except asyncio.CancelledError:
         if not signals.code:
             raise
         code = signals.code
+        while log:
+            screen.show(log.popleft())
     except RunError as error:
         if isinstance(error.__cause__, ConfigError):
             raise error.__cause__ from None  # nothing was sent, so there is nothing to sum up

@@ -65,7 +65,7 @@ class Tally:
         self._usage = Usage()
         self._unknown = False
         self._steps = 0
-        self.stop = StopReason.CANCELLED
+        self.stop: StopReason = StopReason.CANCELLED
         self.limit: str | None = None
 
     def feed(self, event: Event) -> None:
@@ -105,7 +105,7 @@ class Screen:
         self._tty = out is not None and out.isatty()
         self._in_line = False
         self._names: dict[str, str] = {}
-        self.tally = Tally()
+        self.tally: Tally = Tally()
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")
 

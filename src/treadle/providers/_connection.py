@@ -36,7 +36,16 @@ IDLE_CONNECTIONS = 32
 IDLE_CONNECTION_SECONDS = 60.0
 # How long the end of a body may take once its last event is in. A connection whose body ended can be used again.
 END_OF_BODY_SECONDS = 0.05
+# A refusal may be an endless page: how much of it is read, and how long.
+REFUSAL_BYTES = 262_144
+REFUSAL_SECONDS = 10.0
+# One event, or one answer that is no event stream. Pictures in answers take some megabytes.
+MAX_EVENT_BYTES = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+
+
+class OversizedAnswer(Exception):
+    """An event or a document that is larger than `MAX_EVENT_BYTES`."""
 
 
 # Body bytes to events
@@ -66,6 +75,8 @@ class EventSplitter:
         if self._rest:
             seen = len(self._rest)
             self._rest += data
+            if len(self._rest) > MAX_EVENT_BYTES:
+                raise OversizedAnswer
             if self._rest.find(b"\n\n", seen - 1) < 0:
                 return []
             data = bytes(self._rest)
@@ -134,7 +145,7 @@ async def shared_client() -> httpx2.AsyncClient:
     """The pool of the running loop. It closes itself with the loop.
 
     `asyncio.run` and `asyncio.Runner` finish a loop's asynchronous generators before they close it; the pool is held
-    by such a generator. Whoever closes a loop by hand awaits `loop.shutdown_asyncgens()` first, as asyncio asks.
+    by such a generator. A loop of asyncio's own that is closed by hand closes it first, too.
     """
     loop = asyncio.get_running_loop()
     found = _clients.get(loop)
@@ -146,7 +157,20 @@ async def shared_client() -> httpx2.AsyncClient:
         for other in [other for other in _clients if other.is_closed()]:
             del _clients[other]
         _clients[loop] = client, keeper
+    with contextlib.suppress(AttributeError):  # loops of other makers may not be touched
+        loop.close = functools.partial(_close_pool_first, weakref.ref(loop), type(loop).close)  # type: ignore[method-assign]
     return client
+
+
+def _close_pool_first(
+    found: weakref.ref[asyncio.AbstractEventLoop], close: Callable[[asyncio.AbstractEventLoop], None]
+) -> None:
+    loop = found()
+    if loop is None:
+        return
+    if loop in _clients and not (loop.is_closed() or loop.is_running()):
+        loop.run_until_complete(_clients[loop][1].aclose())
+    close(loop)
 
 
 async def _keep_client(loop: asyncio.AbstractEventLoop) -> AsyncGenerator[httpx2.AsyncClient, None]:
@@ -225,7 +249,7 @@ class Connection:
         check_allowed()
         headers = self._headers = self._headers if self._headers is not None else self._make_headers()
         client = self._client if self._client is not None else await shared_client()
-        request = self._request(client, url, body, {**headers, **extra_headers} if extra_headers else headers)
+        request = self._request(client, url, body, _merged(headers, extra_headers))
         try:
             answer = Answer(await client.send(request, stream=True, **self._signed))
             if answer.status < 300:
@@ -265,6 +289,14 @@ class Connection:
         return None
 
 
+def _merged(headers: Mapping[str, str], extra: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The caller's headers win, however they are spelled."""
+    if not extra:
+        return headers
+    theirs = {name.lower() for name in extra}
+    return {**{name: value for name, value in headers.items() if name.lower() not in theirs}, **extra}
+
+
 @functools.cache
 def _failures() -> dict[type[BaseException], tuple[type[ModelError], str, bool]]:
     """The one table of what breaks on the way. The first that fits counts."""
@@ -284,6 +316,7 @@ def _failures() -> dict[type[BaseException], tuple[type[ModelError], str, bool]]
         httpx2.UnsupportedProtocol: (ModelConnectionError, "cannot use this base_url ({detail})", False),
         httpx2.LocalProtocolError: (ModelConnectionError, "the request is not valid HTTP ({detail})", False),
         httpx2.DecodingError: (ModelResponseError, "the answer cannot be unpacked ({detail})", True),
+        OversizedAnswer: (ModelResponseError, f"one event is larger than {MAX_EVENT_BYTES >> 20} MiB", False),
         httpx2.HTTPError: (ModelConnectionError, broke, True),
         httpx2.StreamError: (ModelConnectionError, broke, True),
         OSError: (ModelConnectionError, broke, True),
@@ -309,10 +342,6 @@ class Answer:
             self.chunks = response.aiter_bytes()
         else:
             self.chunks = aiter(response.stream)  # type: ignore[arg-type]  # an AsyncClient's stream is asynchronous
-
-    async def read(self) -> bytes:
-        """The whole body."""
-        return b"".join([chunk async for chunk in self.chunks])
 
     async def finish(self) -> None:
         """Reads the end of a body whose content is all in, so that the connection can be used again."""
@@ -344,7 +373,14 @@ class Answer:
 
 
 async def _refusal(answer: Answer) -> Refusal:
+    body = bytearray()
     async with answer:
-        body = await answer.read()
-        await answer.finish()
-    return read_refusal(answer.status, answer.headers, body)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REFUSAL_SECONDS):
+                async for chunk in answer.chunks:
+                    body += chunk
+                    if len(body) >= REFUSAL_BYTES:
+                        break
+                else:
+                    await answer.finish()
+    return read_refusal(answer.status, answer.headers, bytes(body[:REFUSAL_BYTES]))

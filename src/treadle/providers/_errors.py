@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-ms-request-id", "x-amzn-requestid", "cf-ray")
 _MAX_TEXT = 600  # characters of the provider's own text in an error
+_MAX_READ = 8_192  # characters of a refusal that are looked at: patterns must not run over megabytes
 
 
 class Refusal(NamedTuple):
@@ -112,15 +113,15 @@ def model_error(
     refusal: Refusal, *, provider: str, model: str, hint: str = "", secret: str | None = None
 ) -> ModelError:
     """The error of a refusal: one line that says who refused and why. `secret` never shows in it."""
-    kind, retryable = _classify(refusal)
-    text = refusal.text.replace(secret, "***") if secret else refusal.text
+    kind, retryable = _classify(refusal._replace(text=refusal.text[:_MAX_READ]))
+    text, request_id = masked(refusal.text[:_MAX_READ], secret), refusal.request_id
     status = "" if refusal.status is None else f"{refusal.status}: "
     return kind(
         f"{provider}:{model}: {status}{one_line(text) or 'no reason given'}{f' ({hint})' if hint else ''}",
         provider=provider,
         model=model,
         status=refusal.status,
-        request_id=refusal.request_id,
+        request_id=None if request_id is None else masked(request_id, secret),
         retryable=retryable,
         retry_after_seconds=refusal.retry_after_seconds,
     )
@@ -146,9 +147,14 @@ def _classify(refusal: Refusal) -> _Kind:
     return _BY_STATUS.get(status, _OVERLOADED if status >= 500 else _INVALID)
 
 
+def masked(text: str, secret: str | None) -> str:
+    """`text` without the key, which some servers repeat."""
+    return text.replace(secret, "***") if secret else text
+
+
 def one_line(text: str) -> str:
     """`text` on one line and not too long."""
-    text = " ".join(text.split())
+    text = " ".join(text[:_MAX_READ].split())
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 
@@ -229,7 +235,7 @@ def _status(value: Any) -> int | None:
 
 def page_summary(body: bytes) -> str:
     """A body that is no JSON, as one line. Pages for people are cut down to their title."""
-    text = body.decode("utf-8", "replace")
+    text = body[:_MAX_READ].decode("utf-8", "replace")
     if "<" not in text[:200]:
         return one_line(text)
     title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)

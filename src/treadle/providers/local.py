@@ -50,7 +50,7 @@ class LocalModel:
     """
 
     provider = "local"
-    capabilities = Capabilities(tools=True, reasoning=True, output_schema=True)
+    capabilities: Capabilities = Capabilities(tools=True, reasoning=True, output_schema=True)
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class LocalModel:
         idle_timeout_seconds: float = 600.0,
         on_load: Callable[[float], object] | None = None,
     ) -> None:
-        self.name = os.fspath(path)
+        self.name: str = os.fspath(path)
         if not self.name:
             raise ConfigError("a local model is a file: write local:/path/to/model.gguf")
         self._template = chat_template

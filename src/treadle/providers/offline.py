@@ -36,7 +36,7 @@ class OfflineModel:
     """A `Model` of fixed rules; tools are its only capability. Its usage counts words. There is one, `demo`."""
 
     provider = "offline"
-    capabilities = Capabilities(tools=True)
+    capabilities: Capabilities = Capabilities(tools=True)
 
     def __init__(self, name: str = "demo") -> None:
         if name != "demo":
@@ -90,7 +90,7 @@ WORDS = (
     r"\b(?:find|search|grep|contains?|mentions?)\s+(?:the\s+|any\s+)?(\S+)",
 )
 # Which tool does what: its usual names, and the usual names of the parameter that matters.
-TOOLS = {
+TOOLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "list": (("list_directory", "list_files", "list_dir", "ls"), ("path", "directory", "dir", "folder")),
     "read": (("read_file", "view_file", "open_file", "cat"), ("path", "file", "filename", "file_path", "name")),
 }

@@ -70,7 +70,7 @@ class ScriptedModel:
     ) -> None:
         self.provider = provider
         self.name = name
-        self.capabilities = _EVERYTHING if capabilities is None else capabilities
+        self.capabilities: Capabilities = _EVERYTHING if capabilities is None else capabilities
         self.requests: list[ModelRequest] = []
         self._script = steps
         self._ref = ModelRef(provider, name)

@@ -15,6 +15,7 @@ from treadle.errors import AuthenticationError, ConfigError, ModelError
 from treadle.model import Capabilities
 from treadle.providers._connection import Connection
 from treadle.providers._dialects import DIALECTS, Dialect
+from treadle.providers._errors import masked
 from treadle.providers.openai_chat._errors import PromptBlocked, refusal_error
 from treadle.providers.openai_chat._request import RequestWriter
 from treadle.providers.openai_chat._stream import AnswerReader
@@ -54,7 +55,7 @@ class OpenAIChatModel:
         self.provider = provider
         self.name = name
         self._dialect = dialect if dialect is not None else DIALECTS.get(provider, Dialect())
-        self.capabilities = _capabilities(self._dialect)
+        self.capabilities: Capabilities = _capabilities(self._dialect)
         self._url, self._own_server = _address(provider, base_url, self._dialect)
         self._own_server = self._own_server or client is not None
         self._api_key = api_key
@@ -72,10 +73,14 @@ class OpenAIChatModel:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.provider}:{self.name}>"
 
+    def check(self, request: ModelRequest, /) -> None:
+        """Raises `UnsupportedError` for a setting or a file that this provider does not take. Sends nothing."""
+        self._writer.check(request)
+
     async def stream(self, request: ModelRequest, /) -> AsyncGenerator[ModelEvent, None]:
         """One request. Raises `ModelError` for whatever the network, the server or the answer did wrong."""
         body = self._writer.body(request)
-        reader = AnswerReader(self.provider, self.name, request.max_output_tokens, self._refused)
+        reader = AnswerReader(self.provider, self.name, request.max_output_tokens, self._refused, self._mask)
         extra_headers = request.settings.extra_headers if request.settings is not None else None
         try:
             async with await self._connection.post(self._url, body, extra_headers) as answer:
@@ -126,6 +131,9 @@ class OpenAIChatModel:
         return AuthenticationError(
             f"{self.provider}:{self.name}: {fault}: {where}", provider=self.provider, model=self.name
         )
+
+    def _mask(self, text: str) -> str:
+        return masked(text, self._secret)
 
     def _refused(self, refusal: Refusal) -> ModelError:
         return refusal_error(refusal, self.provider, self.name, self._dialect, self._secret)

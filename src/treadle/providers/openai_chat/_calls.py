@@ -55,7 +55,9 @@ class CallPieces:
         known = self._by_id(sent_id, index) if sent_id else None
         if known is not None:
             moved = None not in (index, known.index) and index != known.index
-            if name and ((moved and name != known.name) or ((moved or args.strip()) and known.complete)):
+            if name and (
+                (moved and name != known.name) or ((moved or args.lstrip().startswith("{")) and known.complete)
+            ):
                 return None
             return known
         call = self._by_index(index, name or sent_id)
@@ -90,4 +92,4 @@ def _begins_another(call: OpenCall, index: int | None, name: str, args: str) -> 
     """Whether a piece with a name and without a known id is a call of its own, and not more of `call`."""
     if name != call.name and call.name and (call.args or index is None):
         return True
-    return bool(args.strip()) and call.complete
+    return args.lstrip().startswith("{") and call.complete  # looked at only then: it reads all arguments so far

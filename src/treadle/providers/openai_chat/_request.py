@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import ConfigError, UnsupportedError
+from treadle.model import DefaultLimit
 from treadle.providers._output_schema import strict_schema
 from treadle.providers._rendered import RenderedMessages, encode
 from treadle.providers.openai_chat._messages import MessageWriter
@@ -13,8 +14,6 @@ from treadle.providers.openai_chat._messages import MessageWriter
 if TYPE_CHECKING:
     from treadle.model import ModelRequest, ModelSettings, ToolSpec
     from treadle.providers._dialects import Dialect
-
-_OWN_LIMIT = 32_000  # the agent's default is no wish: many models take less, so their own limit stays
 
 
 class RequestWriter:
@@ -42,6 +41,11 @@ class RequestWriter:
         pieces[-1] += b"]%b}" % rest
         return b",".join(pieces)
 
+    def check(self, request: ModelRequest) -> None:
+        """Raises for what cannot be written."""
+        self._options(request)
+        self._messages.pieces(request.messages)
+
     def _all_messages(self, request: ModelRequest) -> list[bytes]:
         text, system = self._instructions
         if request.instructions != text:
@@ -64,7 +68,8 @@ class RequestWriter:
         options: dict[str, Any] = {"stream": True}
         if self._dialect.usage_option:
             options["stream_options"] = {"include_usage": True}
-        if request.max_output_tokens != _OWN_LIMIT:
+        # The agent's own default is no wish: many models take less and would refuse, so their own limit stays.
+        if not isinstance(request.max_output_tokens, DefaultLimit):
             options[self._dialect.max_tokens] = request.max_output_tokens
         if request.tools and request.sequential_tools:
             options["parallel_tool_calls"] = False

@@ -20,7 +20,7 @@ from treadle.messages import (
     encodable,
 )
 from treadle.providers._arguments import is_cut
-from treadle.providers._connection import EventSplitter
+from treadle.providers._connection import MAX_EVENT_BYTES, EventSplitter, OversizedAnswer
 from treadle.providers._errors import one_line, page_summary, refusal_in
 from treadle.providers._rendered import encode
 from treadle.providers.openai_chat._calls import CallPieces, OpenCall
@@ -53,10 +53,19 @@ class _Block:
 class AnswerReader:
     """Turns the bytes of one answer into our events, and knows at the end what the answer was.
 
-    `refused` makes the error of a refusal inside the stream. Set `is_document` where the answer is one JSON value.
+    `refused` makes the error of a refusal inside the stream, `mask` takes the key out of what errors quote.
+    Set `is_document` where the answer is one JSON value.
     """
 
-    def __init__(self, provider: str, name: str, limit: int, refused: Callable[[Refusal], ModelError]) -> None:
+    def __init__(
+        self,
+        provider: str,
+        name: str,
+        limit: int,
+        refused: Callable[[Refusal], ModelError],
+        mask: Callable[[str], str] = str,
+    ) -> None:
+        self._mask = mask
         self._ref = ModelRef(provider, name)
         self._limit = limit
         self._refused = refused
@@ -66,6 +75,7 @@ class AnswerReader:
         self._last: _Block | None = None
         self._calls = CallPieces()
         self._details: list[Any] = []
+        self._detail_places: dict[str, dict[str, Any]] = {}
         self._citations: list[Citation] = []
         self._sources: Any = None
         self._held: dict[Any, str] = {}
@@ -88,6 +98,8 @@ class AnswerReader:
         """What the next bytes of the body say."""
         if self.is_document:
             self._document += data
+            if len(self._document) > MAX_EVENT_BYTES:
+                raise OversizedAnswer
             return []
         events: list[ModelEvent] = []
         for name, payload in self._splitter.feed(data):
@@ -187,13 +199,26 @@ class AnswerReader:
                 if text:
                     self._add(ReasoningDelta if thinking else TextDelta, text, events)
 
+    def _merge_detail(self, piece: dict[str, Any]) -> None:
+        place = f"{piece.get('type')}/{piece.get('index')}"
+        known = self._detail_places.get(place)
+        if known is None or ("id" in known and "id" in piece and known["id"] != piece["id"]):
+            self._details.append(dict(piece))
+            self._detail_places.setdefault(place, self._details[-1])
+            return
+        for key, value in piece.items():
+            if key in ("text", "summary", "data") and isinstance(value, str) and isinstance(known.get(key), str):
+                known[key] += value
+            elif value is not None:
+                known[key] = value
+
     def _take_details(self, details: list[Any], events: list[ModelEvent], *, shown: bool) -> None:
         """OpenRouter's reasoning blocks come in pieces and go back whole."""
         if not any(block is self._details for block in self._blocks):
             self._blocks.append(self._details)
         for detail in details:
             if isinstance(detail, dict):
-                _merge_detail(self._details, detail)
+                self._merge_detail(detail)
                 text = detail.get("text") or detail.get("summary")
                 if not shown and isinstance(text, str) and text:
                     self._add(ReasoningDelta, text, events)
@@ -327,6 +352,7 @@ class AnswerReader:
         return self._error(ModelConnectionError, f"the stream ended before the answer did{noise}")
 
     def _error(self, kind: type[ModelError], text: str, *, retryable: bool = True) -> ModelError:
+        text = self._mask(text)
         return kind(f"{self._ref}: {text}", provider=self._ref.provider, model=self._ref.name, retryable=retryable)
 
 
@@ -338,19 +364,6 @@ def _joined(value: Any) -> str:
     if isinstance(value, list):
         return "".join([_joined(item.get("text") if isinstance(item, dict) else item) for item in value])
     return value if isinstance(value, str) else ""
-
-
-def _merge_detail(details: list[Any], piece: dict[str, Any]) -> None:
-    same = ("type", "index")
-    known = next((item for item in details if all(item.get(key) == piece.get(key) for key in same)), None)
-    if known is None or ("id" in known and "id" in piece and known["id"] != piece["id"]):
-        details.append(dict(piece))
-        return
-    for key, value in piece.items():
-        if key in ("text", "summary", "data") and isinstance(value, str) and isinstance(known.get(key), str):
-            known[key] += value
-        elif value is not None:
-            known[key] = value
 
 
 def _citation(note: Any) -> list[Citation]:
