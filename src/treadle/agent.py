@@ -237,6 +237,8 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
     def _check(self, settings: ModelSettings | None, messages: tuple[Message, ...] = ()) -> None:
         """Asks the model whether it takes what is known so far, before anything is sent."""
         if (check := getattr(self.model, "check", None)) is not None:
+            if settings is not None:  # tools are not looked at here, so that building an agent stays cheap
+                settings = msgspec.structs.replace(settings, tool_choice=None)
             check(
                 ModelRequest(
                     None,
@@ -244,6 +246,8 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
                     reasoning=self.reasoning,
                     settings=settings,
                     max_output_tokens=self.max_output_tokens,
+                    hosted_mcp=self.hosted_mcp,
+                    hosted_web_search=self.hosted_web_search,
                 )
             )
 

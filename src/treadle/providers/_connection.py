@@ -48,6 +48,13 @@ class OversizedAnswer(Exception):
     """An event or a document that is larger than `MAX_EVENT_BYTES`."""
 
 
+def collect(document: bytearray, data: bytes) -> None:
+    """Adds a piece to a body that is one value. Raises `OversizedAnswer` when it has grown too large."""
+    document += data
+    if len(document) > MAX_EVENT_BYTES:
+        raise OversizedAnswer
+
+
 # Body bytes to events
 
 
@@ -74,9 +81,7 @@ class EventSplitter:
             data = self._unify(data)
         if self._rest:
             seen = len(self._rest)
-            self._rest += data
-            if len(self._rest) > MAX_EVENT_BYTES:
-                raise OversizedAnswer
+            collect(self._rest, data)
             if self._rest.find(b"\n\n", seen - 1) < 0:
                 return []
             data = bytes(self._rest)
@@ -342,6 +347,13 @@ class Answer:
             self.chunks = response.aiter_bytes()
         else:
             self.chunks = aiter(response.stream)  # type: ignore[arg-type]  # an AsyncClient's stream is asynchronous
+
+    async def read(self) -> bytes:
+        """The whole body. Raises `OversizedAnswer` for one that is no plain answer any more."""
+        body = bytearray()
+        async for chunk in self.chunks:
+            collect(body, chunk)
+        return bytes(body)
 
     async def finish(self) -> None:
         """Reads the end of a body whose content is all in, so that the connection can be used again."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from treadle.errors import AuthenticationError, ConfigError, ModelError, ModelResponseError
 from treadle.model import Capabilities
 from treadle.providers._connection import Connection
+from treadle.providers._errors import masked
 from treadle.providers.anthropic._errors import refusal_error
 from treadle.providers.anthropic._models import MIN_BUDGET, traits_of
 from treadle.providers.anthropic._request import RequestWriter
@@ -89,11 +90,15 @@ class AnthropicModel:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.provider}:{self.name}>"
 
+    def check(self, request: ModelRequest, /) -> None:
+        """Raises `UnsupportedError` for a setting or a file that this provider does not take. Sends nothing."""
+        self._writer.check(request)
+
     async def stream(self, request: ModelRequest, /) -> AsyncGenerator[ModelEvent, None]:
         """One answer. Raises `ModelError` for whatever the network, the server or the answer did wrong."""
         body = self._writer.body(request)
         headers = _extra_headers(request)
-        reader = AnswerReader(self.name, self._refused)
+        reader = AnswerReader(self.name, self._refused, self._mask)
         for number in range(_MAX_REQUESTS):
             if number:
                 body = self._writer.body(request, reader.so_far())
@@ -162,6 +167,9 @@ class AnthropicModel:
     def _key_error(self, fault: str) -> AuthenticationError:
         text = f"{self.provider}:{self.name}: {fault}: set {_KEY_VARIABLE} or pass api_key"
         return AuthenticationError(text, provider=self.provider, model=self.name)
+
+    def _mask(self, text: str) -> str:
+        return masked(text, self._secret)
 
     def _refused(self, refusal: Refusal) -> ModelError:
         return refusal_error(refusal, self.name, self._secret)

@@ -58,6 +58,11 @@ class RequestWriter:
         pieces[-1] += b"]%b}" % rest
         return b",".join(pieces)
 
+    def check(self, request: ModelRequest) -> None:
+        """Raises for what cannot be written."""
+        self._options(request)
+        self._messages.pieces(request.messages)
+
     def _all_messages(self, request: ModelRequest) -> list[bytes]:
         pieces = self._messages.pieces(request.messages)
         if not pieces:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.errors import ContextOverflowError, ModelConnectionError, ModelError, ModelResponseError
 from treadle.events import ModelFinish
 from treadle.messages import AssistantMessage, ModelRef, ProviderPart, clean, encodable
-from treadle.providers._connection import EventSplitter
+from treadle.providers._connection import EventSplitter, collect
 from treadle.providers._errors import one_line, page_summary, refusal_in
 from treadle.providers.anthropic._blocks import (
     CallBlock,
@@ -50,10 +50,12 @@ class AnswerReader:
     """Turns the bytes of one answer into our events, and knows at the end what the answer was.
 
     An answer may take several requests: the server pauses a long turn, and `begin` goes on with it. `refused` makes the
-    error of a refusal inside the stream. Set `is_document` where the body is one JSON value.
+    error of a refusal inside the stream, `mask` takes the key out of what errors quote.
+    Set `is_document` where the body is one JSON value.
     """
 
-    def __init__(self, name: str, refused: Callable[[Refusal], ModelError]) -> None:
+    def __init__(self, name: str, refused: Callable[[Refusal], ModelError], mask: Callable[[str], str] = str) -> None:
+        self._mask = mask
         self._ref = ModelRef(PROVIDER, name)
         self._refused = refused
         self._blocks: list[Block] = []
@@ -91,7 +93,7 @@ class AnswerReader:
     def feed(self, data: bytes) -> list[ModelEvent]:
         """What the next bytes of the body say."""
         if self.is_document:
-            self._document += data
+            collect(self._document, data)
             return []
         events: list[ModelEvent] = []
         for _, payload in self._splitter.feed(data):
@@ -303,7 +305,7 @@ class AnswerReader:
         return self._error(ModelConnectionError, f"the stream ended before the answer did{noise}")
 
     def _error(self, kind: type[ModelError], text: str, *, retryable: bool = True) -> ModelError:
-        return kind(f"{self._ref}: {text}", provider=PROVIDER, model=self._ref.name, retryable=retryable)
+        return kind(f"{self._ref}: {self._mask(text)}", provider=PROVIDER, model=self._ref.name, retryable=retryable)
 
 
 def _mend(block: Any, delta: Delta) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from treadle.errors import AuthenticationError, ConfigError, ModelError, ModelResponseError
 from treadle.model import Capabilities
 from treadle.providers._connection import Connection
-from treadle.providers._errors import model_error
+from treadle.providers._errors import masked, model_error
 from treadle.providers.google._request import RequestWriter, generation, model_path
 from treadle.providers.google._stream import AnswerReader
 
@@ -85,10 +85,14 @@ class GoogleModel:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.provider}:{self.name}>"
 
+    def check(self, request: ModelRequest, /) -> None:
+        """Raises `UnsupportedError` for a setting or a file that this provider does not take. Sends nothing."""
+        self._writer.check(request)
+
     async def stream(self, request: ModelRequest, /) -> AsyncGenerator[ModelEvent, None]:
         """One request. Raises `ModelError` for whatever the network, the server or the answer did wrong."""
         body = self._writer.body(request)
-        reader = AnswerReader(self.provider, self.name, self._refused)
+        reader = AnswerReader(self.provider, self.name, self._refused, self._mask)
         url = f"{self._url}:streamGenerateContent?alt=sse"
         try:
             async with await self._connection.post(url, body, _extra_headers(request)) as answer:
@@ -147,6 +151,9 @@ class GoogleModel:
     def _key_error(self, fault: str) -> AuthenticationError:
         text = f"{self.provider}:{self.name}: {fault}: set {' or '.join(_KEYS)}, or pass api_key"
         return AuthenticationError(text, provider=self.provider, model=self.name)
+
+    def _mask(self, text: str) -> str:
+        return masked(text, self._secret)
 
     def _refused(self, refusal: Refusal) -> ModelError:
         hint = "check the model name and base_url" if refusal.status == 404 else ""

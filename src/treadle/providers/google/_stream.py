@@ -16,7 +16,7 @@ from treadle.messages import (
     ToolResultPart,
     clean,
 )
-from treadle.providers._connection import EventSplitter
+from treadle.providers._connection import EventSplitter, collect
 from treadle.providers._errors import one_line, page_summary, refusal_in
 from treadle.providers.google._calls import Calls, OpenCall
 from treadle.providers.google._hosted import PART, TEXT_SIGNATURE, Hosted
@@ -47,10 +47,14 @@ class _Block:
 class AnswerReader:
     """Turns the bytes of one answer into our events, and knows at the end what the answer was.
 
-    `refused` makes the error of a refusal inside the stream. Set `is_document` where the answer is one JSON value.
+    `refused` makes the error of a refusal inside the stream, `mask` takes the key out of what errors quote.
+    Set `is_document` where the answer is one JSON value.
     """
 
-    def __init__(self, provider: str, name: str, refused: Callable[[Refusal], ModelError]) -> None:
+    def __init__(
+        self, provider: str, name: str, refused: Callable[[Refusal], ModelError], mask: Callable[[str], str] = str
+    ) -> None:
+        self._mask = mask
         self._ref = ModelRef(provider, name)
         self._refused = refused
         self._splitter = EventSplitter()
@@ -74,7 +78,7 @@ class AnswerReader:
     def feed(self, data: bytes) -> list[ModelEvent]:
         """What the next bytes of the body say."""
         if self.is_document:
-            self._document += data
+            collect(self._document, data)
             return []
         events: list[ModelEvent] = []
         for name, payload in self._splitter.feed(data):
@@ -257,4 +261,6 @@ class AnswerReader:
         return self._error(ModelConnectionError, f"the stream ended before the answer did{noise}")
 
     def _error(self, kind: type[ModelError], text: str, *, retryable: bool = True) -> ModelError:
-        return kind(f"{self._ref}: {text}", provider=self._ref.provider, model=self._ref.name, retryable=retryable)
+        return kind(
+            f"{self._ref}: {self._mask(text)}", provider=self._ref.provider, model=self._ref.name, retryable=retryable
+        )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from treadle.errors import AuthenticationError, ConfigError, ModelError, ModelResponseError
 from treadle.model import Capabilities
 from treadle.providers._connection import Connection
+from treadle.providers._errors import masked
 from treadle.providers.openai._dialects import DIALECTS, Dialect
 from treadle.providers.openai._errors import Blocked, refusal_error
 from treadle.providers.openai._request import RequestWriter
@@ -72,10 +73,14 @@ class OpenAIModel:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.provider}:{self.name}>"
 
+    def check(self, request: ModelRequest, /) -> None:
+        """Raises `UnsupportedError` for a setting or a file that this provider does not take. Sends nothing."""
+        self._writer.check(request)
+
     async def stream(self, request: ModelRequest, /) -> AsyncGenerator[ModelEvent, None]:
         """One request. Raises `ModelError` for whatever the network, the server or the answer did wrong."""
         body = self._writer.body(request)
-        reader = AnswerReader(self.provider, self.name, self._refused)
+        reader = AnswerReader(self.provider, self.name, self._refused, self._mask)
         extra_headers = request.settings.extra_headers if request.settings is not None else None
         try:
             async with await self._connection.post(self._url, body, extra_headers) as answer:
@@ -146,6 +151,9 @@ class OpenAIModel:
         return AuthenticationError(
             f"{self.provider}:{self.name}: {fault}: {where}", provider=self.provider, model=self.name
         )
+
+    def _mask(self, text: str) -> str:
+        return masked(text, self._secret)
 
     def _refused(self, refusal: Refusal) -> ModelError:
         return refusal_error(refusal, self.provider, self.name, self._dialect, self._secret)

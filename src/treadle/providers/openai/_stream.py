@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.errors import ContextOverflowError, ModelConnectionError, ModelError, ModelResponseError
 from treadle.events import ModelFinish
 from treadle.messages import AssistantMessage, ModelRef, clean
-from treadle.providers._connection import EventSplitter
+from treadle.providers._connection import EventSplitter, collect
 from treadle.providers._errors import one_line, page_summary, refusal_in
 from treadle.providers.openai._errors import Blocked
 from treadle.providers.openai._incoming import ARGS, Incoming
@@ -37,10 +37,14 @@ _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed
 class AnswerReader:
     """Turns the bytes of one answer into our events, and knows at the end what the answer was.
 
-    `refused` makes the error of a refusal inside the stream. Set `is_document` where the answer is one JSON value.
+    `refused` makes the error of a refusal inside the stream, `mask` takes the key out of what errors quote.
+    Set `is_document` where the answer is one JSON value.
     """
 
-    def __init__(self, provider: str, name: str, refused: Callable[[Refusal], ModelError]) -> None:
+    def __init__(
+        self, provider: str, name: str, refused: Callable[[Refusal], ModelError], mask: Callable[[str], str] = str
+    ) -> None:
+        self._mask = mask
         self._ref = ModelRef(provider, name)
         self._refused = refused
         self._splitter = EventSplitter()
@@ -61,7 +65,7 @@ class AnswerReader:
     def feed(self, data: bytes) -> list[ModelEvent]:
         """What the next bytes of the body say."""
         if self.is_document:
-            self._document += data
+            collect(self._document, data)
             return []
         events: list[ModelEvent] = []
         for _, payload in self._splitter.feed(data):
@@ -140,9 +144,8 @@ class AnswerReader:
             self._fail(response.error)
             return
         if response.status in ("queued", "in_progress") or (response.status is None and response.output is None):
-            text = (
-                f"there is no answer yet, it is {response.status or 'nowhere'}: answers in the background are not read"
-            )
+            why = f": it is {response.status}, and answers in the background are not read" if response.status else ""
+            text = f"the document holds no answer{why}"
             raise self._error(ModelResponseError, text, retryable=False)
         self._incoming.seed = body
         self._take_end(response, events, "completed")
@@ -200,4 +203,6 @@ class AnswerReader:
         return self._error(ModelConnectionError, f"the stream ended before the answer did{noise}")
 
     def _error(self, kind: type[ModelError], text: str, *, retryable: bool = True) -> ModelError:
-        return kind(f"{self._ref}: {text}", provider=self._ref.provider, model=self._ref.name, retryable=retryable)
+        return kind(
+            f"{self._ref}: {self._mask(text)}", provider=self._ref.provider, model=self._ref.name, retryable=retryable
+        )

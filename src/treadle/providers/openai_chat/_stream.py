@@ -20,7 +20,7 @@ from treadle.messages import (
     encodable,
 )
 from treadle.providers._arguments import is_cut
-from treadle.providers._connection import MAX_EVENT_BYTES, EventSplitter, OversizedAnswer
+from treadle.providers._connection import EventSplitter, collect
 from treadle.providers._errors import one_line, page_summary, refusal_in
 from treadle.providers._rendered import encode
 from treadle.providers.openai_chat._calls import CallPieces, OpenCall
@@ -97,9 +97,7 @@ class AnswerReader:
     def feed(self, data: bytes) -> list[ModelEvent]:
         """What the next bytes of the body say."""
         if self.is_document:
-            self._document += data
-            if len(self._document) > MAX_EVENT_BYTES:
-                raise OversizedAnswer
+            collect(self._document, data)
             return []
         events: list[ModelEvent] = []
         for name, payload in self._splitter.feed(data):
