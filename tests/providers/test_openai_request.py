@@ -146,6 +146,11 @@ def test_other_models_may_reason(name: str) -> None:
     assert body(name=name)["include"] == ["reasoning.encrypted_content"]
 
 
+def test_the_agents_default_output_limit_is_left_to_the_model() -> None:
+    assert "max_output_tokens" not in body()
+    assert body(max_output_tokens=32_000)["max_output_tokens"] == 32_000
+
+
 def test_effort_is_passed_through_and_a_summary_is_asked_for_only_when_it_is_shown() -> None:
     assert body(reasoning=Reasoning(effort="whatever"))["reasoning"] == {"effort": "whatever"}
     assert body(reasoning=Reasoning(effort="low", show=True))["reasoning"] == {"effort": "low", "summary": "auto"}
@@ -579,6 +584,10 @@ def test_the_model_has_its_name_and_an_agent_takes_it() -> None:
     assert isinstance(found, Model)
     assert repr(found) == "<OpenAIModel openai:gpt-5>"
     Agent("openai:gpt-5", hosted_mcp=[HostedMCP("a", "https://a")], hosted_web_search=True)
+    with pytest.raises(ConfigError, match="named 'my wiki'"):
+        Agent("openai:gpt-5", hosted_mcp=[HostedMCP("my wiki", "https://a")])
+    with pytest.raises(UnsupportedError, match="takes no seed"):
+        Agent("openai:gpt-5", settings=ModelSettings(seed=1))
     with pytest.raises(UnsupportedError):
         Agent("openai:gpt-4o", reasoning=Reasoning(effort="low"))
     with pytest.raises(ConfigError, match="no name"):

@@ -510,6 +510,9 @@ async def test_errors_over_http_have_their_class_and_never_show_the_key() -> Non
                 await collect(model(server))
         assert "secret" not in str(caught.value)
         assert caught.value.status == status
+    with pytest.raises(ModelResponseError) as told:
+        await read(b"data: {sk-test-secret\n\n", completed())
+    assert "secret" not in str(told.value)
 
 
 # Documents

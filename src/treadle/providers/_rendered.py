@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
     from treadle.messages import Message
 
-_encoder = msgspec.json.Encoder()
+
+def _plain(value: Any) -> Any:
+    """The agent's default limit is a kind of `int`, which msgspec does not take for one."""
+    if isinstance(value, int):
+        return int(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def encode(value: Any) -> bytes:

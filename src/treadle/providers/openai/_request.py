@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import ConfigError, UnsupportedError
+from treadle.model import DefaultLimit
 from treadle.providers._output_schema import strict_schema
 from treadle.providers._rendered import RenderedMessages, encode
 from treadle.providers.openai._messages import MessageWriter
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from treadle.model import HostedMCP, ModelRequest, ModelSettings, Reasoning, ToolSpec
     from treadle.providers.openai._dialects import Dialect
 
-_OWN_LIMIT = 32_000  # the agent's default is no wish: many models take less, so their own limit stays
 _COUNTED = frozenset(
     {"model", "input", "instructions", "tools", "tool_choice", "text", "reasoning", "parallel_tool_calls", "truncation"}
 )
@@ -74,9 +74,6 @@ class RequestWriter:
         return self._tools[1]
 
     def _server(self, server: HostedMCP) -> dict[str, Any]:
-        if not _SERVER_NAME.fullmatch(server.name):
-            text = "rename it with letters, digits, - and _, a letter first"
-            raise ConfigError(f"{self._provider} takes no hosted MCP server named {server.name!r}: {text}")
         tool: dict[str, Any] = {"type": "mcp", "server_label": server.name, "server_url": server.url}
         if server.token is not None:
             tool["authorization"] = server.token
@@ -93,7 +90,8 @@ class RequestWriter:
             options["include"] = include
         if request.instructions is not None and request.instructions.strip():
             options["instructions"] = request.instructions
-        if request.max_output_tokens != _OWN_LIMIT:
+        # The agent's own default is no wish: many models take less and would refuse, so their own limit stays.
+        if not isinstance(request.max_output_tokens, DefaultLimit):
             options["max_output_tokens"] = request.max_output_tokens
         if (request.tools or request.hosted_mcp) and request.sequential_tools:
             options["parallel_tool_calls"] = False
@@ -112,6 +110,10 @@ class RequestWriter:
             raise self._unsupported("hosted_mcp", "no hosted MCP servers")
         if request.hosted_web_search and not self._dialect.hosted_web_search:
             raise self._unsupported("hosted_web_search", "no hosted web search")
+        for server in request.hosted_mcp:
+            if not _SERVER_NAME.fullmatch(server.name):
+                text = "rename it with letters, digits, - and _, a letter first"
+                raise ConfigError(f"{self._provider} takes no hosted MCP server named {server.name!r}: {text}")
 
     def _include(self, request: ModelRequest) -> list[str]:
         include = []
