@@ -13,6 +13,7 @@ from treadle import (
     Capabilities,
     ConfigError,
     FilePart,
+    HostedMCP,
     Limits,
     ModelSettings,
     NoSuchToolError,
@@ -58,6 +59,8 @@ async def coroutine_tap(event: Any) -> None:
         ({"name": 3}, "name is a str"),
         ({"name": ""}, "name is empty"),
         ({"tools": add}, "tools is a list"),
+        ({"hosted_mcp": ["x"]}, "no hosted MCP server"),
+        ({"hosted_mcp": [HostedMCP("a", "u"), HostedMCP("a", "v")]}, "two hosted MCP servers"),
         ({"settings": ModelSettings(tool_choice="required")}, "needs tools"),
         ({"instructions": 3}, "instructions"),
         ({"stop_when": [3]}, "stop condition"),
@@ -78,6 +81,12 @@ def test_wrong_or_clashing_options_raise_at_construction(options: dict[str, Any]
         (Capabilities(tools=False), {"tools": [add]}, "tools", ["call tools"]),
         (Capabilities(tools=False), {"output": int}, "output_schema", ["typed output"]),
         (Capabilities(), {"reasoning": Reasoning()}, "reasoning", ["reason"]),
+        (
+            Capabilities(),
+            {"hosted_mcp": [HostedMCP("a", "u")], "hosted_web_search": True},
+            "hosted_mcp",
+            ["MCP", "web"],
+        ),
         (Capabilities(reasoning=True), {"reasoning": Reasoning(effort="low")}, "effort", ["effort"]),
         (Capabilities(reasoning=True), {"reasoning": Reasoning(budget_tokens=9)}, "min_reasoning_budget", ["budget"]),
         (
@@ -133,6 +142,17 @@ def test_settings_of_another_type_are_refused(wrong: dict[str, Any]) -> None:
 async def test_settings_of_a_run_are_settings() -> None:
     with pytest.raises(ConfigError, match="ModelSettings"):
         await Agent(ScriptedModel()).run("go", settings={"temperature": 1})  # type: ignore[arg-type]
+
+
+async def test_hosted_tools_are_asked_for_on_every_request_and_a_token_is_shown_nowhere() -> None:
+    server = HostedMCP("wiki", "https://example.org/mcp", token="secret", allowed_tools=["ask"])  # type: ignore[arg-type]
+    assert "secret" not in repr(server)
+    assert server.allowed_tools == ("ask",)
+    with pytest.raises(ConfigError, match="tuple"):
+        HostedMCP("wiki", "u", allowed_tools="ask")  # type: ignore[arg-type]
+    model = ScriptedModel("x")
+    await Agent(model, hosted_mcp=[server], hosted_web_search=True).run("go")
+    assert (model.requests[0].hosted_mcp, model.requests[0].hosted_web_search) == ((server,), True)
 
 
 def test_an_agent_is_frozen() -> None:

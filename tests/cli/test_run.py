@@ -39,7 +39,7 @@ def test_without_any_model_the_first_line_says_what_answers(treadle):
     assert outcome.code == 0
     assert re.fullmatch(
         "no model configured: using the offline stand-in, which follows fixed rules and is no language model; "
-        r"set OPENAI_API_KEY(, [A-Z_]+)* or start Ollama",
+        r"set ANTHROPIC_API_KEY, OPENAI_API_KEY(, [A-Z_]+)* or start Ollama",
         outcome.err.splitlines()[0],
     )
 
@@ -263,7 +263,7 @@ def test_denied_requests_are_refused_in_one_line(treadle):
     treadle.environ["OPENAI_API_KEY"] = "test-key"
     outcome = treadle("run", "hi")
     assert outcome.code == 1
-    assert outcome.err.splitlines()[0].startswith("using openai-chat:")
+    assert outcome.err.splitlines()[0].startswith("using openai:")
     assert "TREADLE_MODEL_REQUESTS=deny" in outcome.err.splitlines()[-2]
 
 

@@ -35,8 +35,8 @@ def test_a_name_without_provider_or_model_is_refused_with_an_example(name: str) 
 
 
 def test_an_unknown_provider_is_refused_with_near_names() -> None:
-    with pytest.raises(ConfigError, match="unknown provider 'openai': did you mean openai-chat"):
-        resolve("openai:gpt-5")
+    with pytest.raises(ConfigError, match="unknown provider 'antropic': did you mean anthropic"):
+        resolve("antropic:claude-sonnet-5")
     with pytest.raises(ConfigError, match="unknown provider 'olama': did you mean ollama"):
         resolve("olama:qwen3")
     with pytest.raises(ConfigError, match="unknown provider 'zzz': there are openai-chat, ollama"):

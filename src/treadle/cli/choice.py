@@ -23,7 +23,9 @@ class Default(NamedTuple):
 
 
 DEFAULTS = (
-    Default("openai-chat", "OPENAI_API_KEY", "gpt-5-mini"),
+    Default("anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-5"),
+    Default("openai", "OPENAI_API_KEY", "gpt-5-mini"),
+    Default("google", "GEMINI_API_KEY", "gemini-2.5-flash"),
     Default("mistral", "MISTRAL_API_KEY", "mistral-small-latest"),
     Default("groq", "GROQ_API_KEY", "openai/gpt-oss-120b"),
     Default("deepseek", "DEEPSEEK_API_KEY", "deepseek-v4-flash"),
