@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle import Agent, HasToolCall, Limits, ModelSettings, Reasoning, StepCount, Tool, tool
+from treadle import Agent, HasToolCall, HostedMCP, Limits, ModelSettings, Reasoning, StepCount, Tool, tool
 from treadle.errors import ConfigError
 from treadle.manifest import check, manifest, source_name
 from treadle.testing import ScriptedModel, assert_matches_golden
@@ -158,6 +158,19 @@ def test_an_output_type_is_told_with_the_schema_the_model_gets():
     entry = described(output=Colour)["output"]
     assert entry["type"].endswith(".Colour")
     assert entry["schema"]["properties"]["value"]["enum"] == ["red"]
+
+
+def test_hosted_tools_are_told_without_their_tokens():
+    servers = [
+        HostedMCP("b", "https://example.org/b", "secret"),
+        HostedMCP("a", "https://example.org/a", None, ("ask",)),
+    ]
+    told = described(hosted_mcp=servers, hosted_web_search=True)
+    assert told["hosted_mcp"] == [
+        {"name": "a", "url": "https://example.org/a", "allowed_tools": ["ask"]},
+        {"name": "b", "url": "https://example.org/b", "allowed_tools": []},
+    ]
+    assert told["hosted_web_search"] is True
 
 
 def test_secrets_stay_out():

@@ -22,7 +22,7 @@ from treadle.output import OutputSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from treadle.model import ModelSettings
+    from treadle.model import HostedMCP, ModelSettings
     from treadle.tools import Tool
 
 MANIFEST_VERSION = 1
@@ -82,7 +82,13 @@ def _agent(agent: Agent[Any, Any]) -> dict[str, Any]:
         stop_when=[_condition(condition) for condition in agent.stop_when],
         tools=[_tool(tool) for tool in sorted(agent.tools, key=lambda tool: tool.name)],
         toolsets=[_qualified(type(toolset)) for toolset in agent.toolsets],
+        hosted_mcp=[_server(server) for server in sorted(agent.hosted_mcp, key=lambda server: server.name)] or None,
+        hosted_web_search=agent.hosted_web_search or None,
     )
+
+
+def _server(server: HostedMCP) -> dict[str, Any]:
+    return _given(name=server.name, url=server.url, allowed_tools=list(server.allowed_tools))
 
 
 def _tool(tool: Tool[..., Any]) -> dict[str, Any]:

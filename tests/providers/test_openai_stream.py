@@ -99,6 +99,11 @@ async def test_an_index_that_is_used_twice_means_two_items() -> None:
     assert [one.args for one in found.message.calls] == ['{"x":1}']
 
 
+async def test_text_whose_place_in_the_item_was_told_wrong_is_told_once() -> None:
+    item = message("", "a")
+    assert (await finish(added(0, message()), text("a"), done(0, item), completed(item))).message.text == "a"
+
+
 async def test_phases_are_kept_beside_their_messages() -> None:
     first, second = message("thinking aloud", phase="commentary"), message("4", id="msg_2", phase="final_answer")
     found = await finish(done(0, first), done(1, second), completed(first, second))

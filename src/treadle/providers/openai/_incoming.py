@@ -159,8 +159,10 @@ class Incoming:
         slot.item, slot.whole = item, True
         self._announce(slot, events)
         if slot.kind == MESSAGE:
-            for index, text in enumerate(_items.texts_of(item)):
-                _catch_up(slot, ("text", index), text, events)
+            texts = _items.texts_of(item)
+            if "".join([channel.text for channel in slot.channels.values()]) != "".join(texts):
+                for index, text in enumerate(texts):
+                    _catch_up(slot, ("text", index), text, events)
         elif slot.kind == REASONING:
             for key, text in _items.thoughts_of(item).items():
                 _catch_up(slot, key, text, events)

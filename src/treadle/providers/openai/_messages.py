@@ -84,7 +84,7 @@ class MessageWriter:
         return {"type": "input_file", "filename": part.name or "document.pdf", "file_data": data}
 
     def _assistant(self, message: AssistantMessage) -> list[_Item]:
-        own = message.model is None or message.model.provider == self._provider
+        own = self._is_own(message)
         ids = iter(_call_ids([call.id for call in message.calls if call.finished]))
         items: list[_Item] = []
         said: _Item | None = None
@@ -109,15 +109,20 @@ class MessageWriter:
                 return [_call(part, next(ids), own=own)]
             return [{"role": "assistant", "content": f"[cut off: {part.name}({part.args} ...]"}]
         if isinstance(part, ToolCallPart):
-            return _hosted(part.raw) if own and isinstance(part.raw, dict) else []
+            return _hosted(part.raw) if own and isinstance(part.raw, dict) and kind_of(part.raw) else []
         if isinstance(part, ProviderPart) and part.provider == self._provider and isinstance(part.data, dict):
             return [part.data] if self._goes_back(part.data) else []
         return []
 
+    def _is_own(self, message: AssistantMessage) -> bool:
+        """Whether the provider said this itself: what it gave beside the text goes back to nobody else."""
+        return message.model is not None and message.model.provider == self._provider
+
     def _goes_back(self, item: _Item) -> bool:
         """OpenAI looks up reasoning that it gets without its content, and finds none: nothing was stored."""
         sealed = item.get("encrypted_content") or item.get("content")
-        return kind_of(item) != REASONING or bool(sealed) or self._dialect.open_reasoning
+        kind = kind_of(item)
+        return bool(kind) and (kind != REASONING or bool(sealed) or self._dialect.open_reasoning)
 
     def _settled(self, items: list[_Item]) -> list[_Item]:
         """Without items that would make the server refuse the rest: unanswered ones, reasoning that led to nothing."""
@@ -132,7 +137,7 @@ class MessageWriter:
     def _results(self, message: ToolMessage, before: Message | None) -> list[_Item]:
         """One output for each result. Results of calls that went as text are text too."""
         asked = before if isinstance(before, AssistantMessage) else None
-        own = asked is None or asked.model is None or asked.model.provider == self._provider
+        own = asked is not None and self._is_own(asked)
         calls = asked.calls if asked is not None else ()
         whole: list[tuple[ToolResultPart, ToolCallPart | None]] = []
         told: list[TextPart | FilePart] = []
