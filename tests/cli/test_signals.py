@@ -66,7 +66,7 @@ def test_ctrl_c_before_the_first_word_is_the_same(treadle, chat):
 def test_ctrl_c_in_a_tool_in_a_thread_does_not_wait_for_it(treadle, chat):
     (treadle.folder / "slow.py").write_text(
         "import sys, time\n"
-        "def slow() -> str:\n    'Slow.'\n    print('BUSY', file=sys.stderr, flush=True)\n    time.sleep(600)\n    return ''\n"
+        "def slow() -> str:\n    'Slow.'\n    sys.stderr.write('BUSY\\n')\n    time.sleep(600)\n    return ''\n"
     )
     server = chat(call("slow", "{}"), text("never"))
     process = treadle.start("run", *server.model, "--tool", "slow:slow", "hi")
@@ -78,7 +78,7 @@ def test_ctrl_c_in_a_tool_in_a_thread_does_not_wait_for_it(treadle, chat):
 def test_a_second_ctrl_c_leaves_also_when_a_tool_blocks_everything(treadle, chat):
     (treadle.folder / "block.py").write_text(
         "import sys, time\n"
-        "async def block() -> str:\n    'Block.'\n    print('BUSY', file=sys.stderr, flush=True)\n    time.sleep(600)\n    return ''\n"
+        "async def block() -> str:\n    'Block.'\n    sys.stderr.write('BUSY\\n')\n    time.sleep(600)\n    return ''\n"
     )
     server = chat(call("block", "{}"), text("never"))
     process = treadle.start("run", *server.model, "--tool", "block:block", "hi")
