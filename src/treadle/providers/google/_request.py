@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import ConfigError, UnsupportedError
+from treadle.model import DefaultLimit
 from treadle.providers._rendered import RenderedMessages, encode
 from treadle.providers.google._messages import MessageWriter
 from treadle.providers.google._schema import google_schema
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 # A call must follow something of the user's; a conversation that was cut may begin with an answer.
 _OPENING = encode({"role": "user", "parts": [{"text": "(The conversation goes on here.)"}]})
 _MODELS = encode({"role": "model"})[:-1]
-_OWN_LIMIT = 32_000  # the agent's default is no wish: models before Gemini 2.5 take less, so their own limit stays
 
 
 def generation(name: str) -> int | None:
@@ -122,7 +122,8 @@ class RequestWriter:
 
     def _generation_config(self, request: ModelRequest) -> dict[str, Any]:
         config = _sampling(request.settings) if request.settings is not None else {}
-        if request.max_output_tokens != _OWN_LIMIT:
+        # The agent's own default is no wish: models before Gemini 2.5 take less, so their own limit stays.
+        if not isinstance(request.max_output_tokens, DefaultLimit):
             config["maxOutputTokens"] = request.max_output_tokens
         if request.output_schema is not None:
             if request.tools and self._is_old:
