@@ -62,7 +62,7 @@ class AnthropicModel:
             raise ConfigError("the model has no name: write 'anthropic:' and the name behind it")
         self.name = name
         traits = traits_of(name)
-        self.capabilities = Capabilities(
+        self.capabilities: Capabilities = Capabilities(
             reasoning=traits.reasoning,
             effort=traits.effort,
             min_reasoning_budget=MIN_BUDGET if traits.budget else None,

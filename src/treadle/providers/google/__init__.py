@@ -68,7 +68,7 @@ class GoogleModel:
         self._url = f"{base}/{quote(model_path(name), safe='/@-._~')}"
         self._signed = auth is not None
         self._own_server = base_url is not None or client is not None
-        self.capabilities = _capabilities(name)
+        self.capabilities: Capabilities = _capabilities(name)
         self._api_key = api_key
         self._secret: str | None = None
         self._writer = RequestWriter(self.provider, name, vertex="/publishers/" in base)

@@ -55,7 +55,7 @@ class OpenAIModel:
         self.provider = provider
         self.name = name
         self._dialect = dialect if dialect is not None else DIALECTS.get(provider, Dialect())
-        self.capabilities = _capabilities(name, self._dialect)
+        self.capabilities: Capabilities = _capabilities(name, self._dialect)
         self._url, self._own_server = _address(provider, base_url, self._dialect)
         self._own_server = self._own_server or client is not None
         self._api_key = api_key
