@@ -26,6 +26,7 @@ from treadle.messages import (
     encodable,
     encode,
 )
+from treadle.usage import StopReason
 
 
 @given(messages)
@@ -74,6 +75,12 @@ def test_lists_and_strings_become_tuples_of_parts() -> None:
     assert ToolMessage([ToolResultPart("1", "f", "x", files=[])]).results[0].files == ()  # type: ignore[arg-type]
 
 
+def test_a_stop_may_be_given_as_a_plain_word_of_ours() -> None:
+    assert AssistantMessage("x", "refusal").stop is StopReason.REFUSAL  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="because"):
+        AssistantMessage("x", "because")  # type: ignore[arg-type]
+
+
 def test_values_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         TextPart("a").text = "b"  # type: ignore[misc]
@@ -103,6 +110,7 @@ def test_text_made_encodable_is_valid_utf8_and_otherwise_the_same(text: str) -> 
 def test_a_surrogate_pair_becomes_its_character_and_a_lone_one_a_replacement_mark() -> None:
     assert encodable("\ud83d\ude00") == "\U0001f600"
     assert encodable("a\ud83d!") == "a\ufffd!"
+    assert encodable("Grüße") == "Grüße"
 
 
 def test_encoding_mends_text_that_json_cannot_hold() -> None:
