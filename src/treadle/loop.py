@@ -17,24 +17,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle._config import ToolTable
+from treadle._model_events import complete, may_pass
 from treadle._referee import Referee
 from treadle._tool_calls import PhaseSettings, ToolPhase
 from treadle.errors import ContextOverflowError, ModelContractError, RunError, text_of
 from treadle.events import (
     ModelFinish,
-    ModelRetry,
     ReasoningDelta,
     RunFinish,
     RunStart,
     StepFinish,
     StepStart,
     TextDelta,
-    ToolCallDelta,
     ToolFinish,
-    ToolStart,
     stamp,
 )
-from treadle.messages import AssistantMessage, clean, encodable
+from treadle.messages import clean, encodable
 from treadle.model import ModelRequest, model_ref
 from treadle.result import RunContext, RunResult, StepRecord
 from treadle.transcript import Fold
@@ -46,11 +44,8 @@ if TYPE_CHECKING:
     from treadle._config import AgentConfig, RunInput
     from treadle.events import Event
     from treadle.messages import ToolResultPart
-    from treadle.model import Model
 
 _log = logging.getLogger("treadle")
-
-_FROM_MODELS = (ReasoningDelta, ToolCallDelta, ModelRetry)
 
 
 class Loop:
@@ -298,16 +293,12 @@ class Loop:
         if kind is ModelFinish:
             self._finish = event
             return None
-        if (
-            kind is ReasoningDelta
-            and _is_sound(event)
-            and not (self._agent.reasoning is not None and self._agent.reasoning.show)
-        ):
+        if not may_pass(event):
+            raise ModelContractError(f"the model yielded {event!r:.200}: only deltas and hosted tool events may come")
+        if kind is ReasoningDelta and not (self._agent.reasoning is not None and self._agent.reasoning.show):
             return None
-        if (kind in _FROM_MODELS and _is_sound(event)) or _is_hosted(event):
-            emitted: Event = self._emit(clean(event))
-            return emitted
-        raise ModelContractError(f"the model yielded {event!r:.200}: only deltas and hosted tool events may come")
+        emitted: Event = self._emit(clean(event))
+        return emitted
 
     def _emit(self, event: Any) -> Any:
         """Gives an event its place in the log, and shows it to the fold and to the taps."""
@@ -330,11 +321,7 @@ class Loop:
     def _take_answer(self) -> ModelFinish:
         """Checks and completes the step's answer, and sets up its tool phase."""
         finish, self._finish = self._finish, None
-        if finish is None:
-            raise ModelContractError("the model ended without a model_finish")
-        if any(not (call.id and call.name) for call in finish.message.calls):
-            raise ModelContractError("the model called a tool without an id or without a name")
-        finish = self._answer = _completed(finish, self._agent.model)
+        finish = self._answer = complete(finish, self._agent.model)
         refusals = self._referee.admit(finish)
         agent, given = self._agent, self._given
         settings = PhaseSettings(
@@ -363,18 +350,6 @@ class Loop:
         return StepFinish(record.index, record.usage, record.stop)
 
 
-def _is_sound(event: Any) -> bool:
-    """Whether a delta holds what its type says; values of the wrong type would break the transcript later."""
-    if type(event) is ToolCallDelta:
-        texts = (event.call_id, event.name, event.args)
-        return type(event.index) is int and all(isinstance(text, str) for text in texts)
-    return type(event) is not ReasoningDelta or isinstance(event.text, str)
-
-
-def _is_hosted(event: Any) -> bool:
-    return (type(event) is ToolStart and event.hosted) or (type(event) is ToolFinish and event.result.hosted)
-
-
 def _is_cancelled() -> bool:
     """Whether somebody cancelled the task that runs this; a `CancelledError` alone may come from anywhere."""
     task = asyncio.current_task()
@@ -385,22 +360,3 @@ def _run_error(error: BaseException) -> RunError:
     failure = RunError(text_of(error) or type(error).__name__)
     failure.__cause__ = error
     return failure
-
-
-def _completed(finish: ModelFinish, model: Model) -> ModelFinish:
-    """An answer with its model named, and the last call of an answer that hit the output limit marked as cut off."""
-    message = finish.message
-    if finish.stop is StopReason.MAX_TOKENS and message.calls:
-        message = _cut_last_call(message)
-    named = finish.model or message.model or model_ref(model)
-    if message.model is None or message.stop is not finish.stop:
-        message = msgspec.structs.replace(message, model=message.model or named, stop=finish.stop)
-    return clean(msgspec.structs.replace(finish, message=message, model=named))
-
-
-def _cut_last_call(message: AssistantMessage) -> AssistantMessage:
-    last = message.calls[-1]
-    if not last.finished:
-        return message
-    content = tuple(msgspec.structs.replace(part, finished=False) if part is last else part for part in message.content)
-    return msgspec.structs.replace(message, content=content)
