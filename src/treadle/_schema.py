@@ -24,7 +24,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_jsonable_python
 
 from treadle._signature import EMPTY, Parameter, Signature
-from treadle.errors import ConfigError
+from treadle.errors import ConfigError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +116,7 @@ def compile_signature(signature: Signature, tool: str) -> Compiled:
     try:
         return Compiled(_copy(result), fields)
     except Exception as error:
-        raise ConfigError(f"tool {tool}: the schema is not JSON: {_first_line(error)}") from error
+        raise ConfigError(f"tool {tool}: the schema is not JSON: {first_line(error)}") from error
 
 
 def adapter_and_schema(annotation: Any) -> tuple[TypeAdapter[Any], Schema]:
@@ -291,8 +291,4 @@ def _in_order(default: Any) -> Any:
 
 
 def _no_schema(tool: str, parameter: str, error: Exception) -> ConfigError:
-    return ConfigError(f"tool {tool}: parameter {parameter} cannot be described to a model: {_first_line(error)}")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+    return ConfigError(f"tool {tool}: parameter {parameter} cannot be described to a model: {first_line(error)}")

@@ -46,6 +46,11 @@ def text_of(error: BaseException) -> str:
         return ""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says, or its kind."""
+    return next(iter(text_of(error).splitlines()), type(error).__name__)
+
+
 class TreadleError(Exception):
     """Base of every error that Treadle raises on its own account."""
 

@@ -77,7 +77,7 @@ class Loop:
         self._cancelling = 0
         self.pulled_by: asyncio.Task[Any] | None = None
         self.stop: StopReason | None = None
-        self.error: BaseException | None = None
+        self.error: RunError | None = None
         self.done: asyncio.Event = asyncio.Event()
 
     @property
@@ -142,7 +142,7 @@ class Loop:
                 # A run that nobody ever pulled did nothing, and has no log.
                 tail = deque(self._closing_events() if self.pulled_by is not None else ())
                 self._tail = tail if self.stop is not StopReason.CANCELLED else deque()
-                if isinstance(self.error, RunError):
+                if self.error is not None:
                     self.error.step, self.error.result = len(self._records), self.result()
             finally:  # whoever waits for the end must not wait for ever
                 self._tail = self._tail or deque()

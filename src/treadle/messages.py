@@ -183,7 +183,7 @@ def encode(value: Message | Iterable[Message]) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_clean(msgspec.to_builtins(value)))
+        return _encoder.encode(mended(msgspec.to_builtins(value)))
 
 
 def decode_message(data: bytes | str) -> Message:
@@ -215,17 +215,18 @@ def clean(value: _AnyValue) -> _AnyValue:
     try:
         _encoder.encode(value)
     except UnicodeEncodeError:
-        return msgspec.convert(_clean(msgspec.to_builtins(value)), type(value))
+        return msgspec.convert(mended(msgspec.to_builtins(value)), type(value))
     return value
 
 
-def _clean(value: Any) -> Any:
+def mended(value: Any) -> Any:
+    """Plain data (dictionaries, lists, strings) with every string encodable."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):
-        return {_clean(key): _clean(item) for key, item in value.items()}
+        return {mended(key): mended(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
+        return [mended(item) for item in value]
     return value
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle.errors import ConfigError, ToolInputError
+from treadle.errors import ConfigError, ToolInputError, first_line
 from treadle.tools import Tool
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class OutputSpec:
             _ = self.schema
         except (PydanticUserError, PydanticUndefinedAnnotation) as error:
             raise ConfigError(
-                f"output={self.kind!r} is no type that JSON can be read into: {_first_line(error)}"
+                f"output={self.kind!r} is no type that JSON can be read into: {first_line(error)}"
             ) from error
 
     @functools.cached_property
@@ -111,10 +111,6 @@ class OutputSpec:
                 raise ToolInputError(f"The answer must be a JSON object, and is {type(value).__name__}.")
             value = {"value": value}
         return self.check(value)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
 
 
 def unfenced(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle.messages import encodable
+from treadle.messages import mended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,15 +30,7 @@ def encode(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_mend(value))
-
-
-def _mend(value: Any) -> Any:
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, dict):
-        return {_mend(key): _mend(item) for key, item in value.items()}
-    return [_mend(item) for item in value] if isinstance(value, list | tuple) else value
+        return _encoder.encode(mended(value))
 
 
 class _Entry:
