@@ -56,6 +56,7 @@ async def coroutine_tap(event: Any) -> None:
         ({"limits": 5}, "limits is a Limits"),
         ({"settings": {"temperature": 1}}, "settings is a ModelSettings"),
         ({"reasoning": "high"}, "reasoning is a Reasoning"),
+        ({"retry": 3}, "retry is a Retry"),
         ({"name": 3}, "name is a str"),
         ({"name": ""}, "name is empty"),
         ({"tools": add}, "tools is a list"),
@@ -297,3 +298,23 @@ def test_a_model_is_named_by_provider_and_name_and_resolved_at_construction() ->
 def test_an_agent_may_be_built_in_one_loop_and_used_in_another() -> None:
     agent = Agent(ScriptedModel("x", by_position=True))
     assert [asyncio.run(agent.run("go")).text for _ in range(2)] == ["x", "x"]
+
+
+def test_everything_that_a_model_cannot_take_is_named_at_once():
+    class Picky(ScriptedModel):
+        def check(self, request):
+            if request.settings is not None and request.settings.seed is not None:
+                raise UnsupportedError("scripted:scripted takes no seed", feature="seed")
+            assert not request.hosted_web_search, "what the capabilities tell already is not asked again"
+
+    with pytest.raises(UnsupportedError) as caught:
+        Agent(
+            Picky(capabilities=Capabilities(tools=False)),
+            tools=[add],
+            reasoning=Reasoning(effort="high"),
+            settings=ModelSettings(seed=1),
+            hosted_web_search=True,
+        )
+    for feature in ("call tools", "search the web", "reason", "takes no seed"):
+        assert feature in str(caught.value)
+    assert caught.value.feature == "tools"

@@ -89,7 +89,7 @@ def test_the_option_table_of_the_docs_names_every_option_of_an_agent_and_its_def
     assert [name for name, _ in rows] == [option.name for option in options]
     for (name, default), option in zip(rows, options, strict=True):
         if default:
-            assert eval(default, {"Limits": treadle.Limits}) == option.default, name
+            assert eval(default, {"Limits": treadle.Limits, "Retry": treadle.Retry}) == option.default, name
         else:
             assert option.default is option.empty, name
 

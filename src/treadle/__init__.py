@@ -78,6 +78,7 @@ from treadle.messages import (
 )
 from treadle.model import Capabilities, HostedMCP, Model, ModelRequest, ModelSettings, Reasoning, ToolSpec
 from treadle.result import RunContext, RunResult, StepRecord
+from treadle.retry import Retry, fallback, retry
 from treadle.run import Run
 from treadle.tools import Tool, ToolContext, ToolOutput, tool
 from treadle.toolsets import Toolset
@@ -128,6 +129,7 @@ __all__ = [
     "Reasoning",
     "ReasoningDelta",
     "ReasoningPart",
+    "Retry",
     "RetryBudgetExceeded",
     "Run",
     "RunConsumedError",
@@ -173,8 +175,10 @@ __all__ = [
     "encode",
     "encode_event",
     "encode_events",
+    "fallback",
     "fold",
     "repair",
+    "retry",
     "tool",
     "trim",
 ]
