@@ -5,6 +5,7 @@ result = await agent.run("...")
 """
 
 from treadle.agent import Agent
+from treadle.approval import Allow, Decision, Deny, Edit, Pause, approve_effects, deny_all
 from treadle.errors import (
     AuthenticationError,
     ConfigError,
@@ -41,6 +42,7 @@ from treadle.events import (
     ModelFinish,
     ModelRetry,
     Parent,
+    PendingCall,
     ReasoningDelta,
     RunFinish,
     RunStart,
@@ -56,6 +58,7 @@ from treadle.events import (
     encode_event,
     encode_events,
 )
+from treadle.hooks import detached, with_timeout
 from treadle.limits import HasToolCall, Limits, StepCount
 from treadle.messages import (
     SCHEMA_VERSION,
@@ -84,12 +87,14 @@ from treadle.tools import Tool, ToolContext, ToolOutput, tool
 from treadle.toolsets import Toolset
 from treadle.transcript import fold, repair, trim
 from treadle.usage import StopReason, Usage
+from treadle.wraps import ToolRequest
 
 __version__ = "0.1.0"
 
 __all__ = [
     "SCHEMA_VERSION",
     "Agent",
+    "Allow",
     "ApprovalRequest",
     "AssistantMessage",
     "AuthenticationError",
@@ -97,6 +102,9 @@ __all__ = [
     "Citation",
     "ConfigError",
     "ContextOverflowError",
+    "Decision",
+    "Deny",
+    "Edit",
     "Effect",
     "Event",
     "FilePart",
@@ -124,6 +132,8 @@ __all__ = [
     "OverloadedError",
     "Parent",
     "Part",
+    "Pause",
+    "PendingCall",
     "ProviderPart",
     "RateLimitError",
     "Reasoning",
@@ -160,6 +170,7 @@ __all__ = [
     "ToolMessage",
     "ToolOutput",
     "ToolProgress",
+    "ToolRequest",
     "ToolResultPart",
     "ToolSpec",
     "ToolStart",
@@ -169,9 +180,12 @@ __all__ = [
     "Usage",
     "UserMessage",
     "__version__",
+    "approve_effects",
     "decode_event",
     "decode_message",
     "decode_messages",
+    "deny_all",
+    "detached",
     "encode",
     "encode_event",
     "encode_events",
@@ -181,4 +195,5 @@ __all__ = [
     "retry",
     "tool",
     "trim",
+    "with_timeout",
 ]

@@ -24,6 +24,7 @@ def check_config(config: AgentConfig) -> None:
     """Raises `ConfigError` for what is wrong whatever the model."""
     _check_types(config)
     _check_items(config)
+    _check_policies(config)
     _check_numbers(config)
     _check_names(config)
 
@@ -56,6 +57,14 @@ def _check_items(config: AgentConfig) -> None:
     for tap in config.taps:
         if not callable(tap) or inspect.iscoroutinefunction(tap):
             raise ConfigError(f"{tap!r:.80} is no tap: give a plain function of one event; start a task in it to wait")
+
+
+def _check_policies(config: AgentConfig) -> None:
+    for field in ("wrap_model", "wrap_tool"):
+        if bad := [wrap for wrap in getattr(config, field) if not callable(wrap)]:
+            raise ConfigError(f"{bad[0]!r:.80} in {field} is no wrap: give async def wrap(request, call_next)")
+    if config.approve is not None and not callable(config.approve):
+        raise ConfigError(f"approve is a function of a ToolRequest, and is {config.approve!r:.80}")
 
 
 def _check_numbers(config: AgentConfig) -> None:

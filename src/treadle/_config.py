@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from treadle.approval import Approve, Decision
     from treadle.events import Event
+    from treadle.hooks import Hooks
     from treadle.limits import Limits, StopCondition
-    from treadle.messages import Message
+    from treadle.messages import AssistantMessage, Message, ToolCallPart, ToolResultPart
     from treadle.model import HostedMCP, Model, ModelSettings, Reasoning, ToolSpec
     from treadle.output import OutputSpec
     from treadle.result import RunContext
     from treadle.retry import Retry
     from treadle.tools import Tool
     from treadle.toolsets import Toolset
+    from treadle.wraps import WrapModel, WrapTool
 
 
 class ToolTable:
@@ -50,6 +53,22 @@ class AgentConfig:
     hosted_mcp: tuple[HostedMCP, ...]
     hosted_web_search: bool
     retry: Retry | None
+    wrap_model: tuple[WrapModel, ...]
+    wrap_tool: tuple[WrapTool, ...]
+    approve: Approve | None
+    hooks: Hooks | None
+
+
+@dataclass(frozen=True, eq=False)
+class Resumption:
+    """A paused step: its answer, the calls left open and the results there are, by index, and what was decided."""
+
+    message: AssistantMessage
+    calls: Mapping[int, ToolCallPart]
+    results: Mapping[int, ToolResultPart]
+    decisions: Mapping[str, Decision]
+    step: int
+    seq: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,3 +83,4 @@ class RunInput:
     table: ToolTable
     spec: OutputSpec | None
     final_tool: bool
+    resumed: Resumption | None = None

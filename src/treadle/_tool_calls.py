@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from treadle._guard import CallPaused
 from treadle._results import cap, render
-from treadle.errors import ToolError, text_of
-from treadle.events import ToolFinish, ToolProgress, ToolStart
+from treadle.approval import call_key
+from treadle.errors import ToolError, ToolInputError, text_of
+from treadle.events import PendingCall, ToolFinish, ToolProgress, ToolStart
+from treadle.hooks import MAX_INJECTED_BYTES
 from treadle.limits import Repeats
 from treadle.messages import ToolCallPart, ToolResultPart, encodable
 from treadle.tools import ToolContext, ToolOutput
+from treadle.wraps import ToolRequest, WrapTool, wrapped_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Mapping
 
     from treadle.events import Event
     from treadle.tools import Tool
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("treadle")
 
 CANCEL_GRACE_SECONDS = 5.0
+_MARKER_BYTES = 200
 CHANGE_COURSE = (
     "This same call has now failed {count} times in a row. Do not repeat it: change the arguments or go on differently."
 )
@@ -40,6 +45,7 @@ class PhaseSettings(msgspec.Struct, frozen=True):
     deps: Any
     parallelism: int
     max_result_bytes: int
+    wraps: tuple[WrapTool, ...] = ()
 
 
 class ToolPhase:
@@ -47,11 +53,14 @@ class ToolPhase:
 
     Up to `parallelism` calls run at once, started in call order; a sequential tool runs alone. `refusals` maps the
     index of a call that must not run to the reason that answers it. Starting goes on while the consumer is busy.
+
+    Where there are wraps, every call goes into them at once, and waits behind them for its turn to start. A call that
+    they answer themselves is refused; one that they pause is left open, in `pending`.
     """
 
     def __init__(
         self,
-        calls: Sequence[ToolCallPart],
+        calls: Mapping[int, ToolCallPart],
         tools: Mapping[str, Tool[..., Any]],
         settings: PhaseSettings,
         repeats: Repeats,
@@ -64,82 +73,100 @@ class ToolPhase:
         self._refusals = refusals
         self._queue: deque[Event] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._running: dict[int, asyncio.Task[None]] = {}
+        self._to_start = deque(calls)
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._running: set[int] = set()
         self._started: dict[int, float] = {}
         self._answered: set[int] = set()
+        self._turns: dict[int, tuple[ToolRequest, asyncio.Future[None]]] = {}
+        self._answers: dict[int, ToolOutput] = {}  # of calls that never came to their tool
+        self._paused: dict[int, str | None] = {}
         self._exclusive = False
         self._stopping = False
         self._interrupt: KeyboardInterrupt | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._entered = not settings.wraps
+
+    @property
+    def pending(self) -> tuple[PendingCall, ...]:
+        """The calls that wait for a decision."""
+        found = ((index, self._calls[index], self._paused[index]) for index in sorted(self._paused))
+        return tuple(
+            PendingCall(call.id, call.name, call.args, reason, self._key(index, call)) for index, call, reason in found
+        )
+
+    def _key(self, index: int, call: ToolCallPart) -> str:
+        return call_key(self._settings.run_id, self._settings.step, index, call.name, call.args)
 
     async def next_event(self) -> Event | None:
-        """The next event, or None once every call is answered."""
+        """The next event, or None once every call is answered or paused."""
+        if not self._entered:
+            self._enter_wraps()
         self._start_ready()
         while not self._queue:
             if self._interrupt is not None:
                 raise self._interrupt
-            if not self._running:
+            if not self._tasks:
                 return None
             self._waiter = self._loop.create_future()
             await self._waiter
         return self._queue.popleft()
 
     def _start_ready(self) -> None:
-        while not self._stopping and (index := len(self._started)) < len(self._calls):
+        while not self._stopping and self._to_start:
+            index = self._to_start[0]
             call = self._calls[index]
             tool = self._tools.get(call.name)
-            if refusal := self._refusal(index, call, tool):
-                self._start(index, call, tool)
-                self._finish(index, call, ToolOutput(refusal, is_error=True), refused=True)
+            if index in self._paused:
+                self._to_start.popleft()
                 continue
-            assert tool is not None
-            if not self._has_room(tool):
-                return
-            self._exclusive = tool.sequential
-            self._running[index] = self._loop.create_task(self._run(index, call, tool))
+            output = self._answers.get(index) or self._refused(index, call, tool)
+            if output is None:
+                assert tool is not None
+                if not self._has_room(tool) or not self._begin(index, call, tool):
+                    return
+                continue
             self._start(index, call, tool)
+            self._finish(index, call, output, refused=True)
 
     def _has_room(self, tool: Tool[..., Any]) -> bool:
         if tool.sequential or self._exclusive:
             return not self._running
         return len(self._running) < self._settings.parallelism
 
-    def _refusal(self, index: int, call: ToolCallPart, tool: Tool[..., Any] | None) -> str | None:
+    def _begin(self, index: int, call: ToolCallPart, tool: Tool[..., Any]) -> bool:
+        """Lets a call begin. False where it is still in its wraps."""
+        args = call.args
+        if index not in self._tasks:
+            request = self._request(index, call, tool)
+            self._tasks[index] = self._loop.create_task(self._run(index, self._answer(request)))
+        elif index in self._turns:
+            request, turn = self._turns[index]
+            args = request.args
+            if not turn.done():
+                turn.set_result(None)
+        else:
+            return False
+        self._exclusive = tool.sequential
+        self._running.add(index)
+        self._start(index, call, tool, args)
+        return True
+
+    def _refused(self, index: int, call: ToolCallPart, tool: Tool[..., Any] | None) -> ToolOutput | None:
         if index in self._refusals:
-            return self._refusals[index]
+            return ToolOutput(self._refusals[index], is_error=True)
         if tool is not None:
             return None
-        return f"There is no tool {call.name!r}. {known_tools(self._tools)}"
+        return ToolOutput(f"There is no tool {call.name!r}. {known_tools(self._tools)}", is_error=True)
 
-    def _start(self, index: int, call: ToolCallPart, tool: Tool[..., Any] | None) -> None:
+    def _start(self, index: int, call: ToolCallPart, tool: Tool[..., Any] | None, args: str | None = None) -> None:
+        self._to_start.popleft()
         self._started[index] = perf_counter()
-        self._push(ToolStart(call.id, index, call.name, call.args, tool.effect if tool else None))
+        args = call.args if args is None else args
+        self.tell(ToolStart(call.id, index, call.name, args, tool.effect if tool else None))
 
-    async def _run(self, index: int, call: ToolCallPart, tool: Tool[..., Any]) -> None:
-        """One call, in a task of its own: whatever the tool does becomes a result.
-
-        Only `KeyboardInterrupt` is the program's and no result: it comes out where the events are taken.
-        """
-        try:
-            output = await self._answer(index, call, tool)
-        except KeyboardInterrupt as interrupt:
-            self._interrupt = interrupt
-            self._wake()
-            return
-        except asyncio.CancelledError:
-            if self._stopping:
-                raise
-            output = ToolOutput("The tool cancelled itself.", is_error=True)
-        except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the whole event loop
-            output = ToolOutput(_describe(error), is_error=True)
-        del self._running[index]
-        if not self._stopping:
-            self._finish(index, call, output)
-            self._start_ready()
-
-    async def _answer(self, index: int, call: ToolCallPart, tool: Tool[..., Any]) -> ToolOutput:
-        arguments = tool.parse(call.args)
+    def _request(self, index: int, call: ToolCallPart, tool: Tool[..., Any]) -> ToolRequest:
         settings = self._settings
         context: ToolContext[Any] = ToolContext(
             run_id=settings.run_id,
@@ -152,11 +179,80 @@ class ToolPhase:
                 index, ToolProgress(call.id, message, progress, total)
             ),
         )
+        return ToolRequest(call_id=call.id, index=index, name=call.name, args=call.args, tool=tool, context=context)
+
+    def _enter_wraps(self) -> None:
+        """Sends all calls that may run into the wraps. Nobody need be asked about arguments that do not fit."""
+        self._entered = True
+        for index, call in self._calls.items():
+            tool = self._tools.get(call.name)
+            if tool is None or index in self._refusals:
+                continue
+            try:
+                tool.parse(call.args)
+            except ToolInputError:
+                continue
+            request = self._request(index, call, tool)
+            through = wrapped_tool(self._settings.wraps, self._take_turn)
+            self._tasks[index] = self._loop.create_task(self._run(index, through(request)))
+
+    async def _take_turn(self, request: ToolRequest) -> ToolOutput:
+        """The innermost of the wraps: the tool itself, when its turn has come. Its failures are results here."""
+        if request.index not in self._started:
+            _, turn = self._turns.setdefault(request.index, (request, self._loop.create_future()))
+            self._start_ready()
+            await turn
+        output = await self._settled(request.index, self._answer(request))
+        return ToolOutput(cap(output.content, self._settings.max_result_bytes), output.files, output.is_error)
+
+    async def _run(self, index: int, answer: Awaitable[Any]) -> None:
+        """One call, in a task of its own."""
+        try:
+            output = await self._settled(index, answer)
+        except KeyboardInterrupt as interrupt:
+            self._interrupt = interrupt
+            self._wake()
+            return
+        except CallPaused as paused:
+            self._paused[index] = paused.reason
+        else:
+            if index not in self._started:
+                self._answers[index] = output
+            elif not self._stopping:
+                self._finish(index, self._calls[index], output)
+        del self._tasks[index]
+        self._running.discard(index)
+        if not self._stopping:
+            self._start_ready()
+            self._wake()
+
+    async def _settled(self, index: int, answer: Awaitable[Any]) -> ToolOutput:
+        """Whatever a tool does, as a result.
+
+        Only `KeyboardInterrupt` is the program's and no result: it comes out where the events are taken.
+        """
+        try:
+            return render(await answer)
+        except KeyboardInterrupt:
+            raise
+        except CallPaused:
+            if index in self._started:
+                return ToolOutput("The call was paused when it had run already.", is_error=True)
+            raise
+        except asyncio.CancelledError:
+            if self._stopping:
+                raise
+            return ToolOutput("The tool cancelled itself.", is_error=True)
+        except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the whole event loop
+            return ToolOutput(_describe(error), is_error=True)
+
+    async def _answer(self, request: ToolRequest) -> Any:
+        tool, arguments = request.tool, request.arguments
         if tool.timeout_seconds is None:
-            return render(await tool.call(arguments, context))
+            return await tool.call(arguments, request.context)
         try:
             async with asyncio.timeout(tool.timeout_seconds) as timeout:
-                return render(await tool.call(arguments, context))
+                return render(await tool.call(arguments, request.context))
         except TimeoutError:
             if timeout.expired():
                 text = f"The tool gave no answer within {tool.timeout_seconds:g} seconds and was stopped."
@@ -172,23 +268,25 @@ class ToolPhase:
             self._repeats.succeeded(call.name, call.args)
         elif not discarded and (count := self._repeats.failed(call.name, call.args)) >= Repeats.ORDER_AT:
             content = f"{content}\n{CHANGE_COURSE.format(count=count)}"
-        result = ToolResultPart(
-            call.id, call.name, cap(content, self._settings.max_result_bytes), output.is_error, output.files
-        )
+        most = self._settings.max_result_bytes
+        if most and self._settings.wraps:
+            most += MAX_INJECTED_BYTES + _MARKER_BYTES  # the tool's own part is cut already
+        result = ToolResultPart(call.id, call.name, cap(content, most), output.is_error, output.files)
         duration = 0.0 if refused else perf_counter() - self._started[index]
-        self._push(ToolFinish(call.id, index, call.name, result, output.is_error, refused, discarded, duration))
+        self.tell(ToolFinish(call.id, index, call.name, result, output.is_error, refused, discarded, duration))
 
     def _progress(self, index: int, event: ToolProgress) -> None:
         if threading.get_ident() == self._thread:
             if index not in self._answered:
-                self._push(event)
+                self.tell(event)
             return
         try:
             self._loop.call_soon_threadsafe(self._progress, index, event)
         except RuntimeError:
             return  # the event loop is closed: nobody listens any more
 
-    def _push(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
+        """Puts an event into the log."""
         self._queue.append(event)
         self._wake()
 
@@ -200,7 +298,7 @@ class ToolPhase:
         """Cancels what runs, waits for it to end, and answers every open call with `reason`."""
         self._stopping = True
         try:
-            for task in self._running.values():
+            for task in self._tasks.values():
                 task.cancel()
             await self._wait_for_end()
         finally:
@@ -210,7 +308,7 @@ class ToolPhase:
         """Waits for the cancelled tasks, also while somebody goes on cancelling the waiting itself."""
         deadline = self._loop.time() + CANCEL_GRACE_SECONDS
         cancelled: asyncio.CancelledError | None = None
-        while tasks := [task for task in self._running.values() if not task.done()]:
+        while tasks := [task for task in self._tasks.values() if not task.done()]:
             left = deadline - self._loop.time()
             if left <= 0:
                 _log.warning("%d tool call(s) did not end when cancelled and were left behind", len(tasks))
@@ -223,11 +321,12 @@ class ToolPhase:
             raise cancelled
 
     def _answer_open(self, reason: str) -> None:
-        for index, call in enumerate(self._calls):
+        for index, call in self._calls.items():
             if index in self._answered:
                 continue
             ran = index in self._started
             if not ran:
+                self._to_start = deque((index,))
                 self._start(index, call, self._tools.get(call.name))
             self._finish(index, call, ToolOutput(reason, is_error=True), refused=not ran, discarded=ran)
 

@@ -12,11 +12,13 @@ import msgspec
 from treadle._checks import check_config, check_fit
 from treadle._config import AgentConfig, RunInput, ToolTable
 from treadle._input import take_input
+from treadle._resume import read_paused
 from treadle._sync import run_sync
 from treadle.errors import ConfigError, NoSuchToolError
+from treadle.hooks import Hooks
 from treadle.limits import Limits
 from treadle.loop import Loop
-from treadle.messages import encodable
+from treadle.messages import clean, encodable
 from treadle.model import (
     DEFAULT_MAX_OUTPUT_TOKENS,
     Model,
@@ -38,12 +40,15 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
     from treadle._input import Input
+    from treadle.approval import Approve, Decision
     from treadle.events import Event
+    from treadle.hooks import Hook
     from treadle.limits import StopCondition
     from treadle.messages import Message
     from treadle.model import HostedMCP, Reasoning
     from treadle.result import RunContext
     from treadle.toolsets import Toolset
+    from treadle.wraps import WrapModel, WrapTool
 
     class AgentOptions(TypedDict, total=False):
         """The options of an agent whose types do not depend on its output."""
@@ -63,6 +68,10 @@ if TYPE_CHECKING:
         hosted_mcp: Iterable[HostedMCP]
         hosted_web_search: bool
         retry: Retry | None
+        wrap_model: WrapModel | Iterable[WrapModel]
+        wrap_tool: WrapTool | Iterable[WrapTool]
+        approve: Approve | None
+        hooks: Mapping[str, Sequence[Hook]] | None
 
 
 class Agent(AgentConfig, Generic[DepsT, OutputT]):
@@ -75,7 +84,9 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
     sequential. `stop_when` takes conditions over the steps, `taps` functions that see every event.
     `max_result_bytes` cuts what the model reads of a tool's result; 0 never cuts. `hosted_mcp` and `hosted_web_search`
     are run by the provider on its side: their calls and results come as events and parts marked `hosted`. `retry` says
-    how failed model requests are sent again; None never does.
+    how failed model requests are sent again; None never does. `wrap_model` and `wrap_tool` stand around each request
+    and each local call, the first one outermost. `approve` decides on each local call before it runs, behind the
+    `before_tool` hooks; see `treadle.approval` and `treadle.hooks`.
 
     Raises `ConfigError` for wrong or clashing options, `UnsupportedError` for what the model cannot do.
     """
@@ -127,6 +138,10 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         hosted_mcp: Iterable[HostedMCP] = (),
         hosted_web_search: bool = False,
         retry: Retry | None = Retry(),  # noqa: B008 - frozen
+        wrap_model: WrapModel | Iterable[WrapModel] = (),
+        wrap_tool: WrapTool | Iterable[WrapTool] = (),
+        approve: Approve | None = None,
+        hooks: Mapping[str, Sequence[Hook]] | None = None,
     ) -> None:
         if isinstance(tools, Tool) or callable(tools):
             raise ConfigError("tools is a list: write tools=[...] also for one")
@@ -143,12 +158,16 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
             max_output_tokens=max_output_tokens,
             limits=limits,
             parallelism=parallelism,
-            stop_when=(stop_when,) if callable(stop_when) else tuple(stop_when),
+            stop_when=_listed(stop_when),
             taps=tuple(taps),
             max_result_bytes=max_result_bytes,
             hosted_mcp=tuple(hosted_mcp),
             hosted_web_search=hosted_web_search,
             retry=retry,
+            wrap_model=_listed(wrap_model),
+            wrap_tool=_listed(wrap_tool),
+            approve=approve,
+            hooks=None if not hooks else Hooks(hooks),
         )
         check_config(self)
         check_fit(self, settings)
@@ -195,6 +214,49 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         """
         async with self.stream(input, messages=messages, deps=deps, settings=settings, run_id=run_id) as run:
             return await run.result()
+
+    async def resume(
+        self,
+        result: RunResult[Any] | None = None,
+        decisions: Mapping[str, Decision] = {},
+        *,
+        messages: Iterable[Message] = (),
+        run_id: str | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
+        settings: ModelSettings | None = None,
+    ) -> RunResult[OutputT]:
+        """Goes on with a paused run to its end: `resume_stream` and its `result()`. Raises what `run` raises."""
+        given = {"messages": messages, "run_id": run_id, "deps": deps, "settings": settings}
+        async with self.resume_stream(result, decisions, **given) as run:  # type: ignore[arg-type]
+            return await run.result()
+
+    def resume_stream(
+        self,
+        result: RunResult[Any] | None = None,
+        decisions: Mapping[str, Decision] = {},
+        *,
+        messages: Iterable[Message] = (),
+        run_id: str | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
+        settings: ModelSettings | None = None,
+    ) -> Run[OutputT]:
+        """A paused run that goes on, under its own id, once its pending calls are decided on.
+
+        `result` is that of the paused run; in another process give its `messages`, as they are, and its `run_id`.
+        `decisions` has one for every pending call, by call id. A call that is allowed runs once, here. Raises
+        `ConfigError` for a decision that is missing, or was made for another call or for other arguments.
+        """
+        if result is not None:
+            run_id, messages = result.id, result.messages
+        if not run_id:
+            raise ConfigError("give the result of the paused run, or its messages and run_id")
+        history = tuple(clean(message) for message in messages)
+        pending, seq = (None, 0) if result is None else (result.pending, result.next_seq)
+        resumed = read_paused(run_id, history, decisions, pending, seq)
+        settings = _merged(self.settings, settings)
+        check_fit(self, settings, history)
+        given = RunInput(run_id, history, (), deps, settings, self._table, self._spec, self._final_tool, resumed)
+        return Run(run_id, Loop(self, given))
 
     def run_sync(
         self,
@@ -254,6 +316,11 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
     def _table(self) -> ToolTable:
         tools: Sequence[Tool[..., Any]] = self.tools
         return ToolTable((*tools, self._spec.tool) if self._spec is not None and self._final_tool else tools)
+
+
+def _listed(given: Any) -> tuple[Any, ...]:
+    """One function, or several."""
+    return (given,) if callable(given) else tuple(given)
 
 
 def _merged(base: ModelSettings | None, over: ModelSettings | None) -> ModelSettings | None:

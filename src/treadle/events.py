@@ -39,7 +39,10 @@ class Parent(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunStart(_Event, frozen=True, gc=False, tag="run_start"):
-    """A run began. `input` is new and repaired; `history` came from the caller, repaired as well."""
+    """A run began. `input` is new and repaired; `history` came from the caller, repaired as well.
+
+    `resumed`: a paused run goes on, with its whole transcript as `history`, calls still open.
+    """
 
     agent: str | None
     model: ModelRef
@@ -47,6 +50,7 @@ class RunStart(_Event, frozen=True, gc=False, tag="run_start"):
     history: tuple[Message, ...] = ()
     parent: Parent | None = None
     version: int = SCHEMA_VERSION
+    resumed: bool = False
 
 
 class StepStart(_Event, frozen=True, gc=False, tag="step_start"):
@@ -152,14 +156,28 @@ class StepFinish(_Event, frozen=True, gc=False, tag="step_finish"):
     stop: StopReason
 
 
+class PendingCall(msgspec.Struct, frozen=True):
+    """A call that waits for a decision. `key` binds a decision to this call of this run: `Allow(key=pending.key)`."""
+
+    call_id: str
+    name: str
+    args: str
+    reason: str | None = None
+    key: str | None = None
+
+
 class RunFinish(_Event, frozen=True, gc=False, tag="run_finish"):
-    """A run ended; always the last event. `usage` covers sub-agents; `limit` names the limit that stopped it."""
+    """A run ended; always the last event. `usage` covers sub-agents; `limit` names the limit that stopped it.
+
+    `pending` holds the calls that a paused run waits for.
+    """
 
     usage: Usage
     steps: int
     stop: StopReason
     error: str | None = None
     limit: str | None = None
+    pending: tuple[PendingCall, ...] = ()
 
 
 class SubagentEvent(_Event, frozen=True, gc=False, tag="subagent_event"):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle._config import ToolTable
+from treadle._guard import Guard, PersonClock
 from treadle._model_events import complete, may_pass
 from treadle._referee import Referee
 from treadle._tool_calls import PhaseSettings, ToolPhase
@@ -33,20 +34,24 @@ from treadle.events import (
     stamp,
 )
 from treadle.messages import clean, encodable
-from treadle.model import ModelRequest, close, model_ref, open_stream
+from treadle.model import ModelRequest, close, model_ref
 from treadle.result import RunContext, RunResult, StepRecord
 from treadle.retry import Attempts
 from treadle.transcript import Fold
 from treadle.usage import StopReason
+from treadle.wraps import wrapped_model
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Iterator, Mapping
 
-    from treadle._config import AgentConfig, RunInput
-    from treadle.events import Event
-    from treadle.messages import ToolResultPart
+    from treadle._config import AgentConfig, Resumption, RunInput
+    from treadle.events import Event, PendingCall
+    from treadle.messages import ToolCallPart, ToolResultPart
+    from treadle.wraps import WrapTool
 
 _log = logging.getLogger("treadle")
+
+_ROUGHLY_SECONDS = 0.05
 
 
 class Loop:
@@ -59,10 +64,15 @@ class Loop:
         self._agent = agent
         self._given = given
         self._table = given.table
-        self._seq = 0
+        self._seq = given.resumed.seq if given.resumed is not None else 0
         self._fold = Fold()
         self._referee = Referee(agent, given)
         self._attempts = Attempts(agent.model, agent.retry)
+        self._ask = wrapped_model(agent.wrap_model, self._attempts.stream)
+        self._clock = PersonClock()
+        self._guard = Guard(agent.hooks, agent.approve, self._clock)
+        guarded = agent.hooks is not None or agent.approve is not None or given.resumed is not None
+        self._wraps: tuple[WrapTool, ...] = (*agent.wrap_tool, self._guard) if guarded else agent.wrap_tool
         self._toolsets = contextlib.AsyncExitStack()
         self._instructions: str | None = None
         self._finish: ModelFinish | None = None  # what the model just gave, not looked at yet
@@ -73,12 +83,13 @@ class Loop:
         self._steps = self._run_steps()
         self._inside = False
         self._tail: deque[Event] | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timers: dict[StopReason, asyncio.TimerHandle] = {}
         self._interrupt: StopReason | None = None
         self._interrupted_task: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self.pulled_by: asyncio.Task[Any] | None = None
         self.stop: StopReason | None = None
+        self.pending: tuple[PendingCall, ...] = ()
         self.error: RunError | None = None
         self.done: asyncio.Event = asyncio.Event()
 
@@ -134,7 +145,7 @@ class Loop:
     async def _end(self, error: BaseException | None) -> None:
         """Cancels what still works, closes the log, and raises what only the pulling task must see."""
         self._inside = True
-        for timer in self._timers:
+        for timer in self._timers.values():
             timer.cancel()
         passing = self._judge(error)
         try:
@@ -145,7 +156,7 @@ class Loop:
                 tail = deque(self._closing_events() if self.pulled_by is not None else ())
                 self._tail = tail if self.stop is not StopReason.CANCELLED else deque()
                 if self.error is not None:
-                    self.error.step, self.error.result = len(self._records), self.result()
+                    self.error.step, self.error.result = self._step, self.result()
             finally:  # whoever waits for the end must not wait for ever
                 self._tail = self._tail or deque()
                 self._inside = False
@@ -200,7 +211,8 @@ class Loop:
             yield self._emit(self._close_step())
         assert self.stop is not None
         error = None if self.error is None else encodable(text_of(self.error))
-        yield self._emit(RunFinish(self._referee.usage, len(self._records), self.stop, error, self.limit))
+        usage, steps = self._referee.usage, len(self._records)
+        yield self._emit(RunFinish(usage, steps, self.stop, error, self.limit, self.pending))
 
     def result(self) -> RunResult[Any]:
         """What there is of the run."""
@@ -215,38 +227,66 @@ class Loop:
             tuple(self._records),
             self._referee.usage,
             self.stop or StopReason.CANCELLED,
+            self.pending,
+            self._seq,
         )
         return result if self._given.spec is not None else msgspec.structs.replace(result, output=result.text)
 
     # The steps
 
+    @property
+    def _step(self) -> int:
+        """The index of the step that goes on, or is next."""
+        return len(self._records) + (0 if self._given.resumed is None else self._given.resumed.step)
+
     async def _run_steps(self) -> AsyncGenerator[Event, None]:
         agent, given = self._agent, self._given
+        resumed = given.resumed
         self._set_timers()
-        yield self._emit(RunStart(agent.name, model_ref(agent.model), given.new, given.history))
+        start = RunStart(agent.name, model_ref(agent.model), given.new, given.history, resumed=resumed is not None)
+        yield self._emit(start)
         await self._prepare()
         while self.stop is None:
-            yield self._emit(StepStart(len(self._records), self._referee.correction))
-            stream = open_stream(agent.model, await self._request(), self._attempts.stream)
-            try:
-                async for event in stream:
-                    if (passed := self._pass(event)) is not None:
-                        yield passed
-            finally:
-                await close(stream)
-            yield self._emit(self._take_answer())
+            yield self._emit(StepStart(self._step, self._referee.correction))
+            if resumed is None:
+                stream = self._ask(await self._request())
+                try:
+                    async for event in stream:
+                        if (passed := self._pass(event)) is not None:
+                            yield passed
+                finally:
+                    await close(stream)
+                yield self._emit(self._take_answer())
+            else:
+                await self._update_tools()
+                self._reopen(resumed)
+                resumed = None
             assert self._phase is not None
             while (tool_event := await self._phase.next_event()) is not None:
                 yield self._emit(tool_event)
+            self.pending = self._phase.pending
             yield self._emit(self._close_step())
-            self.stop = await self._referee.decide(self._records)
+            self.stop = StopReason.PAUSED if self.pending else await self._referee.decide(self._records)
 
     def _set_timers(self) -> None:
-        loop = asyncio.get_running_loop()
         if (seconds := self._agent.limits.seconds) is not None:
-            self._timers.append(loop.call_later(seconds, self.interrupt, StopReason.BUDGET))
-        if (deadline := self._attempts.start()) is not None:
-            self._timers.append(loop.call_at(deadline, self.interrupt, StopReason.ERROR))
+            self._arm(seconds, StopReason.BUDGET)
+        if (seconds := self._attempts.start()) is not None:
+            self._arm(seconds, StopReason.ERROR)
+
+    def _arm(self, seconds: float, stop: StopReason) -> None:
+        """Interrupts the run after `seconds`. Time in which somebody is asked for a decision does not count."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+
+        def ring() -> None:
+            left = end + self._clock.waited() - loop.time()
+            if left <= 0:
+                self.interrupt(stop)
+            else:
+                self._timers[stop] = loop.call_later(max(left, _ROUGHLY_SECONDS), ring)
+
+        self._timers[stop] = loop.call_later(seconds, ring)
 
     async def _prepare(self) -> None:
         """Enters the toolsets and settles the instructions, once for the run, so that the prefix stays stable."""
@@ -261,14 +301,18 @@ class Loop:
                 raise TypeError(f"the instructions function must return a string, and gave {type(instructions)}")
         self._instructions = None if instructions is None else encodable(instructions)
 
-    async def _request(self) -> ModelRequest:
-        agent, given = self._agent, self._given
-        if agent.toolsets:
-            tools = list(given.table.source)
-            for toolset in agent.toolsets:
+    async def _update_tools(self) -> None:
+        """Asks the toolsets what there is."""
+        if self._agent.toolsets:
+            tools = list(self._given.table.source)
+            for toolset in self._agent.toolsets:
                 tools += await toolset.tools()
             if tools != list(self._table.source):
                 self._table = ToolTable(tools)
+
+    async def _request(self) -> ModelRequest:
+        agent, given = self._agent, self._given
+        await self._update_tools()
         schema = given.spec.schema if given.spec is not None and not given.final_tool else None
         return ModelRequest(
             self._instructions,
@@ -331,21 +375,33 @@ class Loop:
         """Checks and completes the step's answer, and sets up its tool phase."""
         finish, self._finish = self._finish, None
         finish = self._answer = complete(finish, self._agent.model)
-        refusals = self._referee.admit(finish)
+        calls, refusals = dict(enumerate(finish.message.calls)), self._referee.admit(finish)
+        self._results = {}
+        self._open_phase(calls, refusals)
+        return finish
+
+    def _reopen(self, resumed: Resumption) -> None:
+        """Sets up the tool phase of a paused step again, for the calls that were left open."""
+        message = resumed.message
+        self._answer = ModelFinish(message, stop=message.stop or StopReason.TOOL_CALLS, model=message.model)
+        self._results = dict(resumed.results)
+        self._guard.decisions = resumed.decisions
+        self._open_phase(resumed.calls, {})
+
+    def _open_phase(self, calls: Mapping[int, ToolCallPart], refusals: Mapping[int, str]) -> None:
         agent, given = self._agent, self._given
         settings = PhaseSettings(
-            given.run_id, len(self._records), given.deps, agent.parallelism, agent.max_result_bytes
+            given.run_id, self._step, given.deps, agent.parallelism, agent.max_result_bytes, self._wraps
         )
-        self._results = {}
-        self._phase = ToolPhase(finish.message.calls, self._table.by_name, settings, self._referee.repeats, refusals)
-        return finish
+        self._phase = ToolPhase(calls, self._table.by_name, settings, self._referee.repeats, refusals)
+        self._guard.tell = self._phase.tell
 
     def _close_step(self) -> StepFinish:
         """Files the record of the step that is going on."""
         finish = self._answer
         assert finish is not None
         record = StepRecord(
-            len(self._records),
+            self._step,
             finish.stop,
             finish.raw_stop,
             finish.usage,
@@ -356,6 +412,7 @@ class Loop:
         )
         self._records.append(record)
         self._answer = self._phase = None
+        self._guard.decisions = {}
         return StepFinish(record.index, record.usage, record.stop)
 
 

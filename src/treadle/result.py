@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
+from treadle.events import PendingCall
 from treadle.messages import AssistantMessage, Message, ModelRef, ToolCallPart, ToolResultPart
 from treadle.usage import StopReason, Usage
 
@@ -47,7 +48,8 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
 
     `messages` is the whole transcript with the input, `new_messages` what this run added behind the input; both are
     valid next requests. `text` is what the last answer says. `output` is the typed answer: the text itself by default,
-    and None where a run with a type stopped before it had one.
+    and None where a run with a type stopped before it had one. `pending` holds the calls that a paused run waits for:
+    its messages are no valid next request, but what `Agent.resume` takes. `next_seq` is the number of the next event.
     """
 
     id: str
@@ -57,6 +59,8 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
     steps: tuple[StepRecord, ...]
     usage: Usage
     stop: StopReason
+    pending: tuple[PendingCall, ...] = ()
+    next_seq: int = 0
 
     @property
     def complete(self) -> bool:

@@ -84,10 +84,10 @@ class Attempts:
         self.deadline: float | None = None
 
     def start(self) -> float | None:
-        """Sets the deadline, and returns it."""
+        """Sets the deadline, and returns the seconds until then."""
         if self.budget_seconds is not None:
             self.deadline = asyncio.get_running_loop().time() + self.budget_seconds
-        return self.deadline
+        return self.budget_seconds
 
     def stream(self, request: ModelRequest) -> Any:
         """The answer to `request`, with a `ModelRetry` for each failure that is not final."""
@@ -180,10 +180,10 @@ class RetryModel:
 
 
 async def _until_deadline(attempts: Attempts, stream: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent, None]:
-    deadline = attempts.start()
+    attempts.start()
     try:
         while True:
-            timer = asyncio.timeout_at(deadline)
+            timer = asyncio.timeout_at(attempts.deadline)
             try:
                 async with timer:
                     event = await anext(stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, Self
 
-from treadle.errors import LimitExceeded, RunConsumedError, RunError
+from treadle.errors import LimitExceeded, RunConsumedError, RunError, RunPaused
 from treadle.events import TextDelta
 from treadle.result import OutputT, RunResult, StepRecord
 
@@ -85,6 +85,10 @@ class Run(Generic[OutputT]):
         if loop.limit is not None:
             text = f"the run stopped at its limit {loop.limit} after {len(result.steps)} step(s)"
             raise LimitExceeded(text, limit=loop.limit, step=len(result.steps), result=result)
+        if loop.pending:
+            names = ", ".join(call.name for call in loop.pending)
+            text = f"the run is paused: {names} must be decided on, then call agent.resume(error.result, decisions)"
+            raise RunPaused(text, pending=loop.pending, step=len(result.steps), result=result)
         if loop.stop is None or loop.stop == "cancelled":
             raise RunError("the run was cancelled before it had a result", step=len(result.steps), result=result)
         return result

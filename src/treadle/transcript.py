@@ -126,6 +126,9 @@ class Fold:
             case TextDelta() | ReasoningDelta() | ToolCallDelta():
                 self.deltas.append(event)
             case RunStart():
+                if event.resumed:  # its history is all that the log of the paused run told
+                    self.messages.clear()
+                    self._stop = StopReason.ERROR
                 self.messages += event.history
                 self.messages += event.input
                 self._model = event.model
@@ -144,18 +147,37 @@ class Fold:
                 self._stop = event.stop
 
     def _take_results(self) -> None:
-        if self._results:
-            self.messages.append(ToolMessage(tuple(self._results[index] for index in sorted(self._results))))
-            self._results = {}
+        if not self._results:
+            return
+        results = [self._results[index] for index in sorted(self._results)]
+        self._results = {}
+        if isinstance(self.messages[-1], ToolMessage):  # those of a step that was paused
+            earlier = self.messages.pop()
+            asked = self.messages[-1]
+            assert isinstance(earlier, ToolMessage)
+            assert isinstance(asked, AssistantMessage)
+            results = _in_call_order(asked.calls, [*earlier.results, *results])
+        self.messages.append(ToolMessage(tuple(results)))
 
     def finish(self) -> tuple[Message, ...]:
-        """The transcript so far as a valid next request: what was cut off is there, and marked as such."""
+        """The transcript so far as a valid next request: what was cut off is there, and marked as such.
+
+        That of a paused run has its calls still open.
+        """
+        self._take_results()
         messages = list(self.messages)
-        if self._results:
-            messages.append(ToolMessage(tuple(self._results[index] for index in sorted(self._results))))
+        if self._stop is StopReason.PAUSED:
+            return tuple(messages)
         if parts := _partial_parts(self.deltas):
             messages.append(AssistantMessage(parts, self._stop, self._model))
         return repair(tuple(messages))
+
+
+def _in_call_order(calls: Sequence[ToolCallPart], results: Sequence[ToolResultPart]) -> list[ToolResultPart]:
+    found: defaultdict[str, list[ToolResultPart]] = defaultdict(list)
+    for result in results:
+        found[result.call_id].append(result)
+    return [found[call.id].pop(0) for call in calls if found[call.id]]
 
 
 def fold(events: Iterable[Event]) -> tuple[Message, ...]:
