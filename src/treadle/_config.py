@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from treadle.approval import Approve, Decision
-    from treadle.events import Event
+    from treadle.events import Event, Parent
     from treadle.hooks import Hooks
     from treadle.limits import Limits, StopCondition
     from treadle.messages import AssistantMessage, Message, ToolCallPart, ToolResultPart
@@ -84,3 +84,4 @@ class RunInput:
     spec: OutputSpec | None
     final_tool: bool
     resumed: Resumption | None = None
+    parent: Parent | None = None

@@ -43,6 +43,10 @@ class Referee:
         self.output: Any = None
         self.correction: tuple[Message, ...] = ()
 
+    def spend(self, usage: Usage) -> None:
+        """Counts what a sub-agent used."""
+        self.usage += usage
+
     def admit(self, finish: ModelFinish) -> dict[int, str]:
         """Counts an answer. Returns its calls that must not run, by index, with the text that answers them."""
         calls = finish.message.calls

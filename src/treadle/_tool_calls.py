@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,12 @@ from treadle._guard import CallPaused
 from treadle._results import cap, render
 from treadle.approval import call_key
 from treadle.errors import ToolError, ToolInputError, text_of
-from treadle.events import PendingCall, ToolFinish, ToolProgress, ToolStart
+from treadle.events import PendingCall, SubagentEvent, ToolFinish, ToolProgress, ToolStart
 from treadle.hooks import MAX_INJECTED_BYTES
 from treadle.limits import Repeats
 from treadle.messages import ToolCallPart, ToolResultPart, encodable
-from treadle.tools import ToolContext, ToolOutput
+from treadle.tools import RunLink, ToolContext, ToolOutput
+from treadle.usage import Usage
 from treadle.wraps import ToolRequest, WrapTool, wrapped_tool
 
 if TYPE_CHECKING:
@@ -45,7 +47,9 @@ class PhaseSettings(msgspec.Struct, frozen=True):
     deps: Any
     parallelism: int
     max_result_bytes: int
+    spend: Callable[[Usage], None]
     wraps: tuple[WrapTool, ...] = ()
+    approves: bool = False
 
 
 class ToolPhase:
@@ -178,6 +182,11 @@ class ToolPhase:
             on_progress=lambda message, progress, total: self._progress(
                 index, ToolProgress(call.id, message, progress, total)
             ),
+            run=RunLink(
+                settings.spend,
+                lambda event: self._progress(index, SubagentEvent(call.id, event)),
+                settings.approves,
+            ),
         )
         return ToolRequest(call_id=call.id, index=index, name=call.name, args=call.args, tool=tool, context=context)
 
@@ -275,7 +284,7 @@ class ToolPhase:
         duration = 0.0 if refused else perf_counter() - self._started[index]
         self.tell(ToolFinish(call.id, index, call.name, result, output.is_error, refused, discarded, duration))
 
-    def _progress(self, index: int, event: ToolProgress) -> None:
+    def _progress(self, index: int, event: ToolProgress | SubagentEvent) -> None:
         if threading.get_ident() == self._thread:
             if index not in self._answered:
                 self.tell(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, overload
@@ -14,6 +15,7 @@ from treadle._config import AgentConfig, RunInput, ToolTable
 from treadle._input import take_input
 from treadle._resume import read_paused
 from treadle._sync import run_sync
+from treadle.approval import deny_all
 from treadle.errors import ConfigError, NoSuchToolError
 from treadle.hooks import Hooks
 from treadle.limits import Limits
@@ -31,6 +33,7 @@ from treadle.output import OutputSpec
 from treadle.result import DepsT, OutputT
 from treadle.retry import Retry
 from treadle.run import Run, RunResult
+from treadle.subagent import strongest_effect, subagent_tool
 from treadle.tools import Tool, tool
 
 if TYPE_CHECKING:
@@ -41,12 +44,13 @@ if TYPE_CHECKING:
 
     from treadle._input import Input
     from treadle.approval import Approve, Decision
-    from treadle.events import Event
+    from treadle.events import Event, Parent
     from treadle.hooks import Hook
     from treadle.limits import StopCondition
     from treadle.messages import Message
     from treadle.model import HostedMCP, Reasoning
     from treadle.result import RunContext
+    from treadle.tools import ToolContext
     from treadle.toolsets import Toolset
     from treadle.wraps import WrapModel, WrapTool
 
@@ -188,15 +192,26 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         `input` is a string, a list of text and file parts, or a list of messages; `messages` is the history before
         it. Both are repaired first. `settings` overrides the agent's, field by field.
         """
-        if run_id is None:
-            run_id = f"run_{os.urandom(8).hex()}"
-        elif not isinstance(run_id, str) or not run_id:
+        if run_id is not None and (not isinstance(run_id, str) or not run_id):
             raise ConfigError(f"run_id is a string that is not empty, and is {run_id!r:.80}")
-        history, new = take_input(input, messages, self.model)
+        return self._start(input, messages=messages, deps=deps, settings=settings, run_id=run_id)
+
+    def _start(
+        self,
+        given: Input,
+        *,
+        deps: Any,
+        run_id: str | None = None,
+        messages: Iterable[Message] = (),
+        settings: ModelSettings | None = None,
+        parent: Parent | None = None,
+    ) -> Run[OutputT]:
+        run_id = run_id or f"run_{os.urandom(8).hex()}"
+        history, new = take_input(given, messages, self.model)
         settings = _merged(self.settings, settings)
         check_fit(self, settings, (*history, *new))
-        given = RunInput(run_id, history, new, deps, settings, self._table, self._spec, self._final_tool)
-        return Run(run_id, Loop(self, given))
+        made = RunInput(run_id, history, new, deps, settings, self._table, self._spec, self._final_tool, parent=parent)
+        return Run(run_id, Loop(self, made))
 
     async def run(
         self,
@@ -272,6 +287,51 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
             self.run(input, messages=messages, deps=deps, settings=settings, run_id=run_id),
             "write `await agent.run(...)`",
         )
+
+    def as_tool(
+        self,
+        name: str = "subagent",
+        *,
+        description: str | None = None,
+        instructions: str | Callable[[RunContext[Any]], Any] | None = None,
+        limits: Limits | None = None,
+        approve: Approve = deny_all,
+        forward_events: bool = False,
+        nested: bool = False,
+    ) -> Tool[..., Any]:
+        """This agent as a tool of another one: each call is a fresh run with its own messages. Only its answer returns.
+
+        It keeps this agent's tools but for those that are agents themselves; `nested` keeps these too. Its usage counts
+        in the totals of the run that calls it, and it gets that run's `deps`. Approvals are denied: where the calling
+        agent or this one has an approval policy, `approve` stands in its place. `forward_events` puts its events into
+        the caller's log, each in a `SubagentEvent`. Raises `ConfigError` for a configuration that cannot be.
+        """
+        tools = self.tools if nested else tuple(tool for tool in self.tools if not tool.subagent)
+        child: Agent[DepsT, OutputT] = self._changed(
+            name=name,
+            tools=tools,
+            instructions=self.instructions if instructions is None else instructions,
+            limits=self.limits if limits is None else limits,
+            approve=approve if self.approve is not None or approve is not deny_all else None,
+        )
+        watched = child if child.approve is not None else child._changed(approve=deny_all)
+
+        def start(prompt: str, context: ToolContext[Any], parent: Parent) -> Run[OutputT]:
+            asked = watched if context.run is not None and context.run.approves else child
+            return asked._start(prompt, deps=context.deps, parent=parent)  # noqa: SLF001 - of the same class
+
+        text = description or f"Hands a task to the agent {name!r}, which works on it alone and answers once."
+        effect = strongest_effect(tools, unknown=bool(self.toolsets or self.hosted_mcp))
+        return subagent_tool(name, text, start, effect=effect, forward_events=forward_events)
+
+    def _changed(self, **changes: Any) -> Agent[DepsT, OutputT]:
+        """An agent with a part of the configuration replaced, checked like any other."""
+        config = {field.name: getattr(self, field.name) for field in dataclasses.fields(AgentConfig)}
+        made: Agent[DepsT, OutputT] = object.__new__(type(self))
+        AgentConfig.__init__(made, **{**config, **changes})
+        check_config(made)
+        check_fit(made, made.settings)
+        return made
 
     async def call_tool(self, name: str, args: str | Mapping[str, Any] = "{}", *, deps: DepsT = None) -> Any:  # type: ignore[assignment]
         """Runs one tool by name, outside a run, and returns its own value, uncut.

@@ -243,7 +243,8 @@ class Loop:
         agent, given = self._agent, self._given
         resumed = given.resumed
         self._set_timers()
-        start = RunStart(agent.name, model_ref(agent.model), given.new, given.history, resumed=resumed is not None)
+        ref = model_ref(agent.model)
+        start = RunStart(agent.name, ref, given.new, given.history, given.parent, resumed=resumed is not None)
         yield self._emit(start)
         await self._prepare()
         while self.stop is None:
@@ -391,7 +392,14 @@ class Loop:
     def _open_phase(self, calls: Mapping[int, ToolCallPart], refusals: Mapping[int, str]) -> None:
         agent, given = self._agent, self._given
         settings = PhaseSettings(
-            given.run_id, self._step, given.deps, agent.parallelism, agent.max_result_bytes, self._wraps
+            given.run_id,
+            self._step,
+            given.deps,
+            agent.parallelism,
+            agent.max_result_bytes,
+            self._referee.spend,
+            self._wraps,
+            agent.approve is not None,
         )
         self._phase = ToolPhase(calls, self._table.by_name, settings, self._referee.repeats, refusals)
         self._guard.tell = self._phase.tell

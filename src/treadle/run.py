@@ -73,6 +73,10 @@ class Run(Generic[OutputT]):
                 pass
         return self._outcome()
 
+    def so_far(self) -> RunResult[OutputT]:
+        """What there is of the run, whether it has ended or not. Raises nothing."""
+        return self._loop.result()
+
     def _may_drain(self) -> bool:
         """Whether nobody is in the middle of taking events, as far as one can tell."""
         return self._left.is_set() or self._loop.pulled_by in (None, asyncio.current_task())

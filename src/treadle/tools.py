@@ -18,8 +18,10 @@ from treadle._results import ToolOutput as ToolOutput  # noqa: PLC0414 - a publi
 from treadle._threads import ordinary, run_in_thread
 from treadle.errors import ConfigError, ToolError
 from treadle.events import Effect as Effect  # noqa: PLC0414 - as above
+from treadle.events import Event
 from treadle.messages import FilePart, encodable
 from treadle.model import ToolSpec
+from treadle.usage import Usage
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
@@ -41,11 +43,23 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_SCHEMA_DEPTH = 100
 
 
+class RunLink(msgspec.Struct, frozen=True, eq=False):
+    """What a sub-agent needs of the run that called it: where its usage and its events go, and who decides there.
+
+    `approves` says whether that run has an approval policy.
+    """
+
+    spend: Callable[[Usage], None]
+    tell: Callable[[Event], None]
+    approves: bool
+
+
 class ToolContext(msgspec.Struct, Generic[Deps], frozen=True, kw_only=True, eq=False):
     """What a tool may know of the call it serves. A parameter with this annotation is filled in, and no model sees it.
 
     `step` counts the run's model requests from 0, `index` the calls of the step. `deps` is what the run was given.
-    `on_progress` takes what `progress` reports; it is called from the tool's own thread and must be thread-safe.
+    `on_progress` takes what `progress` reports; it is called from the tool's own thread and must be thread-safe. `run`
+    joins a sub-agent to the run; None outside of one.
     """
 
     run_id: str
@@ -55,6 +69,7 @@ class ToolContext(msgspec.Struct, Generic[Deps], frozen=True, kw_only=True, eq=F
     index: int
     deps: Deps
     on_progress: Callable[[str, float | None, float | None], None] | None = None
+    run: RunLink | None = None
 
     @property
     def idempotency_key(self) -> str:
@@ -80,6 +95,7 @@ class Tool(Generic[P, R]):
     """A function with what a model and the runtime must know of it. Read-only; calls may run at the same time.
 
     Made by `tool` or `Tool.raw`. Calling it calls the plain function. `source` is the file of the function.
+    `subagent` says that it is an agent, made by `Agent.as_tool`.
     """
 
     def __init__(
@@ -100,6 +116,7 @@ class Tool(Generic[P, R]):
         self._policy = policy
         self._signature = signature
         self._schemas = schemas
+        self.subagent: bool = False
         self._compiled: Compiled | None = None
         self._spec: ToolSpec | None = None
         self._in_loop = _signature.is_async(function)
