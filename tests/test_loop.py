@@ -629,7 +629,7 @@ def endless() -> ScriptedModel:
         (Limits(steps=3), "max_steps", "steps", 3),
         (Limits(steps=None, tool_calls=2), "budget", "tool_calls", 3),
         (Limits(tool_calls=0), "budget", "tool_calls", 1),
-        (Limits(tokens=40), "budget", "tokens", 3),
+        (Limits(tokens=40), "budget", "tokens", 2),
     ],
 )
 async def test_a_limit_is_a_stop_in_the_stream_and_raises_from_the_result(
@@ -656,7 +656,8 @@ async def test_calls_beyond_a_limit_are_answered_and_the_ones_within_it_run() ->
 
 
 async def test_a_final_answer_over_the_token_limit_is_still_an_answer() -> None:
-    result = await Agent(ScriptedModel("done"), limits=Limits(tokens=1)).run("go")
+    model = ScriptedModel("done", usage=Usage(input_tokens=5_000, output_tokens=5))  # more than it was asked for
+    result = await Agent(model, limits=Limits(tokens=4_000)).run("go")
     assert result.complete
 
 

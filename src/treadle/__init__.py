@@ -86,7 +86,7 @@ from treadle.run import Run
 from treadle.tools import Tool, ToolContext, ToolOutput, tool
 from treadle.toolsets import Toolset
 from treadle.transcript import fold, repair, trim
-from treadle.usage import StopReason, Usage
+from treadle.usage import Remaining, StopReason, Usage
 from treadle.wraps import ToolRequest
 
 __version__ = "0.1.0"
@@ -139,6 +139,7 @@ __all__ = [
     "Reasoning",
     "ReasoningDelta",
     "ReasoningPart",
+    "Remaining",
     "Retry",
     "RetryBudgetExceeded",
     "Run",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from treadle._budget import require_prices
 from treadle.errors import ConfigError, UnsupportedError
 from treadle.limits import Limits
 from treadle.model import HostedMCP, ModelRequest, ModelSettings, Reasoning, check_request, model_ref
@@ -27,6 +28,8 @@ def check_config(config: AgentConfig) -> None:
     _check_policies(config)
     _check_numbers(config)
     _check_names(config)
+    if config.limits.usd is not None and not config.limits.allow_unpriced:
+        require_prices(config.model)
 
 
 def _check_types(config: AgentConfig) -> None:

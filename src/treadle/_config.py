@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from treadle._budget import Budget
     from treadle.approval import Approve, Decision
     from treadle.events import Event, Parent
     from treadle.hooks import Hooks
@@ -85,3 +86,4 @@ class RunInput:
     final_tool: bool
     resumed: Resumption | None = None
     parent: Parent | None = None
+    budget: Budget | None = None

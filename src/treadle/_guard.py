@@ -51,9 +51,9 @@ class PersonClock:
             if not self._waiting:
                 self._waited += now() - self._since
 
-    def waited(self) -> float:
+    def waited(self, now: float) -> float:
         """The seconds so far, a wait that goes on included."""
-        return self._waited + (asyncio.get_running_loop().time() - self._since if self._waiting else 0.0)
+        return self._waited + (now - self._since if self._waiting else 0.0)
 
 
 class Guard:

@@ -15,6 +15,7 @@ from treadle.usage import StopReason, Usage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from treadle._budget import Budget
     from treadle._config import AgentConfig, RunInput
     from treadle.events import ModelFinish
     from treadle.messages import Message
@@ -31,10 +32,10 @@ class Referee:
     the model must be told before the next request.
     """
 
-    def __init__(self, agent: AgentConfig, given: RunInput) -> None:
+    def __init__(self, agent: AgentConfig, given: RunInput, budget: Budget) -> None:
         self._agent = agent
         self._given = given
-        self._tool_calls = 0
+        self._budget = budget
         self._cut_steps = 0
         self._bad_answers = 0
         self.repeats = Repeats()
@@ -54,18 +55,15 @@ class Referee:
         self._cut_steps = self._cut_steps + 1 if any(not call.finished for call in calls) else 0
         if finish.stop in _NO_TOOLS_AFTER:
             return dict.fromkeys(range(len(calls)), f"Not run: the answer ended with {finish.stop.value}.")
-        if self._over_tokens():
-            return dict.fromkeys(range(len(calls)), "Not run: the token limit of the run is used up.")
+        if (limit := self._budget.exhausted) is not None:
+            return dict.fromkeys(range(len(calls)), f"Not run: the limit of the run on {limit} is used up.")
         refusals = {}
-        most = self._agent.limits.tool_calls
         for index, call in enumerate(calls):
             if not call.finished:
                 refusals[index] = CUT_CALL
-            elif most is not None and self._tool_calls >= most:
+            elif not self._budget.take_call():
                 refusals[index] = "Not run: the run may make no more tool calls."
                 self.limit = "tool_calls"
-            else:
-                self._tool_calls += 1
         return refusals
 
     async def decide(self, records: Sequence[StepRecord]) -> StopReason | None:
@@ -92,16 +90,12 @@ class Referee:
         if self.limit is None:
             if self.repeats.exceeded:
                 self.limit = "repeated_calls"
-            elif self._over_tokens():
-                self.limit = "tokens"
+            elif (limit := self._budget.exhausted) is not None:
+                self.limit = limit
             elif most is not None and steps >= most:
                 self.limit = "steps"
                 return StopReason.MAX_STEPS
         return None if self.limit is None else StopReason.BUDGET
-
-    def _over_tokens(self) -> bool:
-        tokens = self._agent.limits.tokens
-        return tokens is not None and self.usage.total_tokens >= tokens
 
     def _typed_end(self, record: StepRecord) -> StopReason | None:
         """`end` where the step holds a valid answer. A bad one goes back to the model, a bounded number of times."""

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +20,10 @@ from treadle.hooks import MAX_INJECTED_BYTES
 from treadle.limits import Repeats
 from treadle.messages import ToolCallPart, ToolResultPart, encodable
 from treadle.tools import RunLink, ToolContext, ToolOutput
-from treadle.usage import Usage
 from treadle.wraps import ToolRequest, WrapTool, wrapped_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from treadle.events import Event
     from treadle.tools import Tool
@@ -47,9 +45,8 @@ class PhaseSettings(msgspec.Struct, frozen=True):
     deps: Any
     parallelism: int
     max_result_bytes: int
-    spend: Callable[[Usage], None]
+    link: RunLink
     wraps: tuple[WrapTool, ...] = ()
-    approves: bool = False
 
 
 class ToolPhase:
@@ -144,7 +141,7 @@ class ToolPhase:
         args = call.args
         if index not in self._tasks:
             request = self._request(index, call, tool)
-            self._tasks[index] = self._loop.create_task(self._run(index, self._answer(request)))
+            self._tasks[index] = self._loop.create_task(self._run(index, self._answer, request))
         elif index in self._turns:
             request, turn = self._turns[index]
             args = request.args
@@ -182,10 +179,8 @@ class ToolPhase:
             on_progress=lambda message, progress, total: self._progress(
                 index, ToolProgress(call.id, message, progress, total)
             ),
-            run=RunLink(
-                settings.spend,
-                lambda event: self._progress(index, SubagentEvent(call.id, event)),
-                settings.approves,
+            run=msgspec.structs.replace(
+                settings.link, tell=lambda event: self._progress(index, SubagentEvent(call.id, event))
             ),
         )
         return ToolRequest(call_id=call.id, index=index, name=call.name, args=call.args, tool=tool, context=context)
@@ -203,7 +198,7 @@ class ToolPhase:
                 continue
             request = self._request(index, call, tool)
             through = wrapped_tool(self._settings.wraps, self._take_turn)
-            self._tasks[index] = self._loop.create_task(self._run(index, through(request)))
+            self._tasks[index] = self._loop.create_task(self._run(index, through, request))
 
     async def _take_turn(self, request: ToolRequest) -> ToolOutput:
         """The innermost of the wraps: the tool itself, when its turn has come. Its failures are results here."""
@@ -211,13 +206,13 @@ class ToolPhase:
             _, turn = self._turns.setdefault(request.index, (request, self._loop.create_future()))
             self._start_ready()
             await turn
-        output = await self._settled(request.index, self._answer(request))
+        output = await self._settled(self._answer(request), request.index)
         return ToolOutput(cap(output.content, self._settings.max_result_bytes), output.files, output.is_error)
 
-    async def _run(self, index: int, answer: Awaitable[Any]) -> None:
+    async def _run(self, index: int, answer: Callable[[ToolRequest], Awaitable[Any]], request: ToolRequest) -> None:
         """One call, in a task of its own."""
         try:
-            output = await self._settled(index, answer)
+            output = await self._settled(answer(request), index)
         except KeyboardInterrupt as interrupt:
             self._interrupt = interrupt
             self._wake()
@@ -235,7 +230,7 @@ class ToolPhase:
             self._start_ready()
             self._wake()
 
-    async def _settled(self, index: int, answer: Awaitable[Any]) -> ToolOutput:
+    async def _settled(self, answer: Awaitable[Any], index: int) -> ToolOutput:
         """Whatever a tool does, as a result.
 
         Only `KeyboardInterrupt` is the program's and no result: it comes out where the events are taken.

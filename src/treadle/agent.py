@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeForm
 
+    from treadle._budget import Budget
     from treadle._input import Input
     from treadle.approval import Approve, Decision
     from treadle.events import Event, Parent
@@ -205,12 +206,24 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         messages: Iterable[Message] = (),
         settings: ModelSettings | None = None,
         parent: Parent | None = None,
+        budget: Budget | None = None,
     ) -> Run[OutputT]:
         run_id = run_id or f"run_{os.urandom(8).hex()}"
         history, new = take_input(given, messages, self.model)
         settings = _merged(self.settings, settings)
         check_fit(self, settings, (*history, *new))
-        made = RunInput(run_id, history, new, deps, settings, self._table, self._spec, self._final_tool, parent=parent)
+        made = RunInput(
+            run_id,
+            history,
+            new,
+            deps,
+            settings,
+            self._table,
+            self._spec,
+            self._final_tool,
+            parent=parent,
+            budget=budget,
+        )
         return Run(run_id, Loop(self, made))
 
     async def run(
@@ -318,7 +331,8 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
 
         def start(prompt: str, context: ToolContext[Any], parent: Parent) -> Run[OutputT]:
             asked = watched if context.run is not None and context.run.approves else child
-            return asked._start(prompt, deps=context.deps, parent=parent)  # noqa: SLF001 - of the same class
+            budget = None if context.run is None else context.run.budget
+            return asked._start(prompt, deps=context.deps, parent=parent, budget=budget)  # noqa: SLF001 - of the same class
 
         text = description or f"Hands a task to the agent {name!r}, which works on it alone and answers once."
         effect = strongest_effect(tools, unknown=bool(self.toolsets or self.hosted_mcp))

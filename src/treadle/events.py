@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import msgspec
 
 from treadle.messages import SCHEMA_VERSION, AssistantMessage, Message, ModelRef, ToolResultPart
-from treadle.usage import StopReason, Usage
+from treadle.usage import Remaining, StopReason, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -149,11 +149,12 @@ class ToolFinish(_Event, frozen=True, gc=False, tag="tool_finish"):
 
 
 class StepFinish(_Event, frozen=True, gc=False, tag="step_finish"):
-    """A step ended: the answer is in and every call it asked for is answered."""
+    """A step ended: the answer is in and every call it asked for is answered. `remaining` is what the limits leave."""
 
     index: int
     usage: Usage | None
     stop: StopReason
+    remaining: Remaining | None = None
 
 
 class PendingCall(msgspec.Struct, frozen=True):

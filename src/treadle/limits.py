@@ -17,27 +17,34 @@ if TYPE_CHECKING:
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a run may use; None is no limit.
+    """How much a run may use, with all its sub-agents; None is no limit.
 
-    `steps`: model requests. `tool_calls`: local calls that run. `tokens`: `Usage.total_tokens` of the run, checked
-    after each answer, so the last one may go over. `seconds`: wall clock from the first event on.
-    Reaching one ends the run with the stop `max_steps` (for steps) or `budget`, and `run()` raises `LimitExceeded`.
+    `steps`: model requests of this agent alone. `tool_calls`: local calls that run. `tokens`: `Usage.total_tokens`.
+    `usd`: US dollars, by the provider's own figure or else by list prices. `seconds`: wall clock from the first event
+    on, without the time in which somebody is asked for an approval.
+
+    Tokens and dollars are reserved before a request: its size bounds the input (the provider's counter does, where that
+    is too much and there is one), and the output limit is lowered to what is left. A request that does not fit is not
+    sent. With `usd`, a model without a known price is refused, unless `allow_unpriced`.
+    Reaching a limit ends the run with the stop `max_steps` (for steps) or `budget`, and `run()` raises `LimitExceeded`.
     """
 
     steps: int | None = 50
     tool_calls: int | None = None
     tokens: int | None = None
     seconds: float | None = None
+    usd: float | None = None
+    allow_unpriced: bool = False
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             value = getattr(self, field)
-            if value is None:
+            if value is None or field == "allow_unpriced":
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigError(f"Limits({field}=...) is a number, and is {value!r}")
             smallest = 0 if field == "tool_calls" else 1
-            if not value >= smallest and not (field == "seconds" and value > 0):
+            if not value >= smallest and not (field in ("seconds", "usd") and value > 0):
                 raise ConfigError(f"Limits({field}={value!r}) is too small: leave it out for no limit")
 
 

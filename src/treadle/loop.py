@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from treadle._budget import Budget, BudgetExhausted, Meter
 from treadle._config import ToolTable
 from treadle._guard import Guard, PersonClock
 from treadle._model_events import complete, may_pass
@@ -37,12 +38,13 @@ from treadle.messages import clean, encodable
 from treadle.model import ModelRequest, close, model_ref
 from treadle.result import RunContext, RunResult, StepRecord
 from treadle.retry import Attempts
+from treadle.tools import RunLink
 from treadle.transcript import Fold
-from treadle.usage import StopReason
+from treadle.usage import Remaining, StopReason
 from treadle.wraps import wrapped_model
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 
     from treadle._config import AgentConfig, Resumption, RunInput
     from treadle.events import Event, PendingCall
@@ -66,9 +68,13 @@ class Loop:
         self._table = given.table
         self._seq = given.resumed.seq if given.resumed is not None else 0
         self._fold = Fold()
-        self._referee = Referee(agent, given)
+        self._budget = Budget(agent.limits, given.budget)
+        self._referee = Referee(agent, given, self._budget)
         self._attempts = Attempts(agent.model, agent.retry)
-        self._ask = wrapped_model(agent.wrap_model, self._attempts.stream)
+        ask = self._attempts.stream
+        if self._budget.bounds_requests:
+            ask = Meter(agent.model, self._budget, ask).stream
+        self._ask = wrapped_model(agent.wrap_model, ask)
         self._clock = PersonClock()
         self._guard = Guard(agent.hooks, agent.approve, self._clock)
         guarded = agent.hooks is not None or agent.approve is not None or given.resumed is not None
@@ -83,6 +89,7 @@ class Loop:
         self._steps = self._run_steps()
         self._inside = False
         self._tail: deque[Event] | None = None
+        self._seconds_left: Callable[[], float] | None = None
         self._timers: dict[StopReason, asyncio.TimerHandle] = {}
         self._interrupt: StopReason | None = None
         self._interrupted_task: asyncio.Task[Any] | None = None
@@ -188,6 +195,9 @@ class Loop:
             return None
         if error is None:
             return None
+        if isinstance(error, BudgetExhausted):
+            self.stop, self._referee.limit = StopReason.BUDGET, error.limit
+            return None
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             self.stop = StopReason.CANCELLED
             return error
@@ -271,23 +281,29 @@ class Loop:
 
     def _set_timers(self) -> None:
         if (seconds := self._agent.limits.seconds) is not None:
-            self._arm(seconds, StopReason.BUDGET)
+            self._seconds_left = self._arm(seconds, StopReason.BUDGET)
         if (seconds := self._attempts.start()) is not None:
             self._arm(seconds, StopReason.ERROR)
 
-    def _arm(self, seconds: float, stop: StopReason) -> None:
-        """Interrupts the run after `seconds`. Time in which somebody is asked for a decision does not count."""
+    def _arm(self, seconds: float, stop: StopReason) -> Callable[[], float]:
+        """Interrupts the run after `seconds`, and returns what tells how many are left.
+
+        Time in which somebody is asked for a decision does not count.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
 
+        def left() -> float:
+            return end + self._clock.waited(loop.time()) - loop.time()
+
         def ring() -> None:
-            left = end + self._clock.waited() - loop.time()
-            if left <= 0:
+            if left() <= 0:
                 self.interrupt(stop)
             else:
-                self._timers[stop] = loop.call_later(max(left, _ROUGHLY_SECONDS), ring)
+                self._timers[stop] = loop.call_later(max(left(), _ROUGHLY_SECONDS), ring)
 
         self._timers[stop] = loop.call_later(seconds, ring)
+        return left
 
     async def _prepare(self) -> None:
         """Enters the toolsets and settles the instructions, once for the run, so that the prefix stays stable."""
@@ -397,9 +413,8 @@ class Loop:
             given.deps,
             agent.parallelism,
             agent.max_result_bytes,
-            self._referee.spend,
+            RunLink(self._referee.spend, self._remaining, self._budget, approves=agent.approve is not None),
             self._wraps,
-            agent.approve is not None,
         )
         self._phase = ToolPhase(calls, self._table.by_name, settings, self._referee.repeats, refusals)
         self._guard.tell = self._phase.tell
@@ -421,7 +436,15 @@ class Loop:
         self._records.append(record)
         self._answer = self._phase = None
         self._guard.decisions = {}
-        return StepFinish(record.index, record.usage, record.stop)
+        return StepFinish(record.index, record.usage, record.stop, self._remaining())
+
+    def _remaining(self) -> Remaining | None:
+        """What the limits leave; None where there are none but that on steps."""
+        left = self._budget.remaining()
+        seconds = self._seconds_left and self._seconds_left()  # a tool's thread may ask
+        if seconds is None and left == Remaining():
+            return None
+        return msgspec.structs.replace(left, seconds=seconds)
 
 
 def _is_cancelled() -> bool:

@@ -22,6 +22,7 @@ from treadle.output import OutputSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from treadle.limits import Limits
     from treadle.model import HostedMCP, ModelSettings
     from treadle.tools import Tool
 
@@ -75,7 +76,7 @@ def _agent(agent: Agent[Any, Any]) -> dict[str, Any]:
         output=_output(agent.output),
         reasoning=agent.reasoning and _fields(agent.reasoning),
         settings=agent.settings and _settings(agent.settings),
-        limits=_fields(agent.limits),
+        limits=_limits(agent.limits),
         parallelism=agent.parallelism,
         max_output_tokens=int(agent.max_output_tokens),
         max_result_bytes=agent.max_result_bytes,
@@ -103,6 +104,11 @@ def _tool(tool: Tool[..., Any]) -> dict[str, Any]:
         timeout_seconds=tool.timeout_seconds,
         source=tool.source and source_name(tool.source),
     )
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    told = _fields(limits)
+    return _given(**{**told, "allow_unpriced": told.get("allow_unpriced") or None})
 
 
 def _instructions(instructions: Any) -> str | dict[str, str] | None:

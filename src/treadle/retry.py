@@ -279,6 +279,15 @@ def is_retrying(model: Model) -> bool:
     return getattr(model, "retrying", False) is True
 
 
+def endpoints(model: Model) -> list[Model]:
+    """The models that may answer for `model`: itself, or those inside its retries and fallbacks."""
+    if isinstance(model, RetryModel):
+        return endpoints(model.model)
+    if isinstance(model, FallbackModel):
+        return [one for inside in model.models for one in endpoints(inside)]
+    return [model]
+
+
 def _told(error: BaseException, attempt: int, delay_seconds: float) -> ModelRetry:
     return ModelRetry(attempt, delay_seconds, encodable(first_line(error)))
 

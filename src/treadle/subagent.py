@@ -67,7 +67,7 @@ def strongest_effect(tools: tuple[Tool[..., Any], ...], *, unknown: bool) -> Eff
 
 async def _finished(run: Run[Any], link: RunLink | None) -> RunResult[Any]:
     async with run:
-        if link is not None:
+        if link is not None and link.tell is not None:
             async for event in run:
                 link.tell(event)
         return await run.result()

@@ -21,7 +21,7 @@ from treadle.events import Effect as Effect  # noqa: PLC0414 - as above
 from treadle.events import Event
 from treadle.messages import FilePart, encodable
 from treadle.model import ToolSpec
-from treadle.usage import Usage
+from treadle.usage import Remaining, Usage
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
@@ -44,14 +44,17 @@ _MAX_SCHEMA_DEPTH = 100
 
 
 class RunLink(msgspec.Struct, frozen=True, eq=False):
-    """What a sub-agent needs of the run that called it: where its usage and its events go, and who decides there.
+    """What a sub-agent needs of the run that called it: where its usage goes, what is left, and who decides there.
 
-    `approves` says whether that run has an approval policy.
+    `budget` is the run's share of its tree's; `approves` says whether the run has an approval policy. `tell` puts an
+    event into its log.
     """
 
     spend: Callable[[Usage], None]
-    tell: Callable[[Event], None]
+    remaining: Callable[[], Remaining | None]
+    budget: Any
     approves: bool
+    tell: Callable[[Event], None] | None = None
 
 
 class ToolContext(msgspec.Struct, Generic[Deps], frozen=True, kw_only=True, eq=False):
@@ -75,6 +78,11 @@ class ToolContext(msgspec.Struct, Generic[Deps], frozen=True, kw_only=True, eq=F
     def idempotency_key(self) -> str:
         """The same for every attempt at this call, and for no other call."""
         return f"{self.run_id}:{self.step}:{self.index}"
+
+    @property
+    def remaining(self) -> Remaining:
+        """What the limits of the run leave at this moment; all None where there are none."""
+        return (None if self.run is None else self.run.remaining()) or Remaining()
 
     def progress(self, message: str, progress: float | None = None, total: float | None = None) -> None:
         """Tells whoever follows the run how far the tool is. May be called from any thread."""

@@ -75,6 +75,17 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class Remaining(msgspec.Struct, frozen=True, gc=False):
+    """What a run may still use, with all agents above it; None where there is no limit. Below zero: a provider billed
+    more than the most that was asked of it.
+    """
+
+    tokens: int | None = None
+    usd: float | None = None
+    tool_calls: int | None = None
+    seconds: float | None = None
+
+
 def _add_costs(one: float | None, two: float | None) -> float | None:
     if one is None or two is None:
         return two if one is None else one
