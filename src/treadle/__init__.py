@@ -5,7 +5,7 @@ result = await agent.run("...")
 """
 
 from treadle.agent import Agent
-from treadle.approval import Allow, Decision, Deny, Edit, Pause, approve_effects, deny_all
+from treadle.approval import Allow, Decision, Deny, Edit, Pause, approve_effects, ask_on_terminal, deny_all
 from treadle.errors import (
     AuthenticationError,
     ConfigError,
@@ -82,6 +82,7 @@ from treadle.messages import (
 from treadle.model import Capabilities, HostedMCP, Model, ModelRequest, ModelSettings, Reasoning, ToolSpec
 from treadle.result import RunContext, RunResult, StepRecord
 from treadle.retry import Retry, fallback, retry
+from treadle.rules import Rule, approve_rules
 from treadle.run import Run
 from treadle.tools import Tool, ToolContext, ToolOutput, tool
 from treadle.toolsets import Toolset
@@ -142,6 +143,7 @@ __all__ = [
     "Remaining",
     "Retry",
     "RetryBudgetExceeded",
+    "Rule",
     "Run",
     "RunConsumedError",
     "RunContext",
@@ -182,6 +184,8 @@ __all__ = [
     "UserMessage",
     "__version__",
     "approve_effects",
+    "approve_rules",
+    "ask_on_terminal",
     "decode_event",
     "decode_message",
     "decode_messages",

@@ -6,14 +6,18 @@ A policy is a function of the `ToolRequest`, sync or async, that returns `Allow(
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import logging
+import os
+import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from treadle._threads import run_in_thread
 from treadle.errors import ConfigError
 from treadle.events import Effect
 
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from treadle.wraps import ToolRequest
 
 _log = logging.getLogger("treadle")
+_SHOWN = 2_000  # characters of the arguments in a question
+_POLL_SECONDS = 0.1
 
 
 class Allow(msgspec.Struct, frozen=True, tag_field="decision", tag="allow"):
@@ -94,3 +100,57 @@ def approve_effects(*effects: Effect | str, otherwise: Approve = deny_all) -> Ap
         return Allow() if request.effect in allowed else otherwise(request)
 
     return policy
+
+
+async def ask_on_terminal(request: ToolRequest) -> Decision:
+    """Asks the person at the terminal of this process: `y` or `yes` allows the call.
+
+    Anything else denies it, and is the reason that the model reads. One question stands at a time. Without a terminal,
+    or with its input closed, the call is denied.
+    """
+    given_up = threading.Event()
+    try:
+        answer = await run_in_thread(
+            lambda: _question(f"Allow {request.name} {_shown(request.args)}? [y/N] ", given_up)
+        )
+    except OSError:
+        return Deny("There is no terminal at which somebody could allow it.")
+    finally:
+        given_up.set()
+    answer = answer.strip()
+    if answer.lower() in ("y", "yes"):
+        return Allow()
+    return Deny() if answer.lower() in ("", "n", "no") else Deny(answer)
+
+
+_terminal = threading.Lock()  # two questions at once could not be told apart
+
+
+def _question(text: str, given_up: threading.Event) -> str:
+    """The line that is typed behind `text`; empty at the end of input, or once `given_up`. Raises `OSError`."""
+    import select
+
+    with _terminal, contextlib.closing(_Terminal()) as terminal:
+        if given_up.is_set():
+            return ""
+        os.write(terminal.fd, text.encode())
+        while not given_up.is_set():
+            if select.select([terminal.fd], [], [], _POLL_SECONDS)[0]:
+                return os.read(terminal.fd, 65_536).decode(errors="replace")
+        return ""
+
+
+class _Terminal:
+    """The terminal that controls this process, whatever its standard streams are joined to."""
+
+    def __init__(self) -> None:
+        self.fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def _shown(args: str) -> str:
+    """Arguments on one line, without what could move the cursor or hide a part of them."""
+    text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in args)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
