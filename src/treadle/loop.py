@@ -35,7 +35,7 @@ from treadle.events import (
     stamp,
 )
 from treadle.messages import clean, encodable
-from treadle.model import ModelRequest, close, model_ref
+from treadle.model import ModelRequest, close, model_ref, open_stream
 from treadle.result import RunContext, RunResult, StepRecord
 from treadle.retry import Attempts
 from treadle.tools import RunLink
@@ -44,10 +44,10 @@ from treadle.usage import Remaining, StopReason
 from treadle.wraps import wrapped_model
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 
     from treadle._config import AgentConfig, Resumption, RunInput
-    from treadle.events import Event, PendingCall
+    from treadle.events import Event, ModelEvent, PendingCall
     from treadle.messages import ToolCallPart, ToolResultPart
     from treadle.wraps import WrapTool
 
@@ -71,7 +71,7 @@ class Loop:
         self._budget = Budget(agent.limits, given.budget)
         self._referee = Referee(agent, given, self._budget)
         self._attempts = Attempts(agent.model, agent.retry)
-        ask = self._attempts.stream
+        ask = self._send
         if self._budget.bounds_requests:
             ask = Meter(agent.model, self._budget, ask).stream
         self._ask = wrapped_model(agent.wrap_model, ask)
@@ -278,6 +278,9 @@ class Loop:
             self.pending = self._phase.pending
             yield self._emit(self._close_step())
             self.stop = StopReason.PAUSED if self.pending else await self._referee.decide(self._records)
+
+    def _send(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        return open_stream(self._agent.model, request, self._attempts.stream)
 
     def _set_timers(self) -> None:
         if (seconds := self._agent.limits.seconds) is not None:
