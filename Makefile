@@ -16,7 +16,7 @@ comma := ,
 empty :=
 WHOLE_FILES := $(subst $(empty) ,$(comma),$(WHOLE:%=src/treadle/%.py))
 
-.PHONY: run test check format lint types imports docs wheel bench bench-peers fuzz fix clean
+.PHONY: run test check format lint types imports docs wheel mcp-servers conformance bench bench-peers fuzz fix clean
 
 run: .venv/package
 	@$(BIN)/treadle run -m "$$MODEL" "$$PROMPT"
@@ -30,7 +30,7 @@ test: .venv/dev
 	@$(BIN)/coverage report --include=$(WHOLE_FILES) --fail-under=100
 
 # The cheap checks first, the tests and their summary last.
-check: format lint types imports docs wheel test
+check: format lint types imports docs wheel mcp-servers test
 
 format: .venv/dev
 	$(BIN)/ruff format --check --quiet
@@ -58,6 +58,15 @@ wheel: .venv/dev
 	cd build/wheel && venv/bin/treadle --version
 	cd build/wheel && venv/bin/treadle run -m offline:demo "List the files here."
 	cd build/wheel && PATH="$$PWD/venv/bin:$$PATH" ../../$(BIN)/pyright --verifytypes treadle --ignoreexternal
+
+# Real MCP servers, once, into a cache outside of the project. Where they cannot be installed their tests skip.
+mcp-servers: .venv/dev
+	@$(BIN)/python tests/support/mcp_real.py
+
+# The official MCP conformance suite at length: all that two revisions of the protocol ask of a client. Some minutes.
+conformance: .venv/dev mcp-servers
+	@$(BIN)/python tests/support/mcp_real.py conformance 2026-07-28
+	@$(BIN)/python tests/support/mcp_real.py conformance 2025-11-25
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/run.py

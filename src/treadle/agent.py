@@ -83,9 +83,9 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
     """A model with instructions, tools and limits. Frozen, reusable by any number of runs at once, no I/O.
 
     `model` is a `Model` or `"provider:name"`; a key is looked for at the first request. `instructions` may be a
-    function of the run's `RunContext`, called once per run. `tools` of one name are refused; of `toolsets`, asked
-    before each step, the first that has a name wins. `output` is the type of the answer and `deps` that of
-    the value given to `run(deps=...)`, for type checkers. `parallelism` bounds the calls that run at once; 1 is
+    function of the run's `RunContext`, called once per run. `tools` of one name are refused; `toolsets` are asked
+    before each step, and may share a name (see `Toolset`). `output` is the type of the answer and `deps` that of the
+    value given to `run(deps=...)`, for type checkers. `parallelism` bounds the calls that run at once; 1 is
     sequential. `stop_when` takes conditions over the steps, `taps` functions that see every event.
     `max_result_bytes` cuts what the model reads of a tool's result; 0 never cuts. `hosted_mcp` and `hosted_web_search`
     are run by the provider on its side: their calls and results come as events and parts marked `hosted`. `retry` says

@@ -20,6 +20,7 @@ from treadle._budget import Budget, BudgetExhausted, Meter
 from treadle._config import ToolTable
 from treadle._guard import Guard, PersonClock
 from treadle._model_events import complete, may_pass
+from treadle._offers import Offers
 from treadle._referee import Referee
 from treadle._tool_calls import PhaseSettings, ToolPhase
 from treadle.errors import ContextOverflowError, ModelContractError, RunError, text_of
@@ -66,6 +67,7 @@ class Loop:
         self._agent = agent
         self._given = given
         self._table = given.table
+        self._offers = Offers(given.table.source, agent.toolsets)
         self._seq = given.resumed.seq if given.resumed is not None else 0
         self._fold = Fold()
         self._budget = Budget(agent.limits, given.budget)
@@ -323,12 +325,8 @@ class Loop:
 
     async def _update_tools(self) -> None:
         """Asks the toolsets what there is."""
-        if self._agent.toolsets:
-            tools = list(self._given.table.source)
-            for toolset in self._agent.toolsets:
-                tools += await toolset.tools()
-            if tools != list(self._table.source):
-                self._table = ToolTable(tools)
+        if self._agent.toolsets and (tools := await self._offers.ask()) is not None:
+            self._table = ToolTable(tools)
 
     async def _request(self) -> ModelRequest:
         agent, given = self._agent, self._given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import inspect
 import math
@@ -234,6 +235,12 @@ class Tool(Generic[P, R]):
         except SystemExit as error:
             raise ordinary(error) from error
         return value
+
+    def with_name(self, name: str) -> Tool[P, R]:
+        """The same tool under another name."""
+        other = copy.copy(self)
+        vars(other).update(_name=_legal(name), __name__=name, _spec=None)
+        return other
 
     async def invoke(self, args: str | Mapping[str, Any] = "{}", *, deps: Any = None) -> Any:
         """Runs the tool outside a run, with a model's JSON text or the decoded object. Returns the function's value.

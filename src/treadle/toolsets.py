@@ -15,8 +15,9 @@ class Toolset(Protocol):
     """A group of tools with a lifetime.
 
     A run enters the toolset before its first request and leaves it when it ends; runs of one agent may hold it at the
-    same time. `tools` is asked before each step, so the group may change in the middle of a run. Where two toolsets
-    offer one name, the first wins.
+    same time. `tools` is asked before each step, so the group may change in the middle of a run. Where several offer
+    one name, the tools of toolsets that have a `name` of their own, a string, are called `name_tool` instead; else the
+    first wins.
     """
 
     async def __aenter__(self) -> Any: ...

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 EXIT_CODES = """\
 exit codes:
-  0    the answer is complete (manifest: written, or the same as FILE)
-  1    the run failed (manifest --check: FILE differs or is missing)
+  0    the answer is complete (manifest: written, or the same as FILE; mcp: done)
+  1    the run failed (manifest --check: FILE differs or is missing; mcp: a server or a tool failed)
   2    wrong usage or configuration; nothing was sent
   3    stopped short: a limit, the output limit, a refusal, or a full context
   130  interrupted by Ctrl-C
@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_run(commands)
     _add_manifest(commands)
+    _add_mcp(commands)
     return parser
 
 
@@ -94,6 +95,7 @@ def _add_run(commands: Any) -> None:
     add("--tool", metavar="MODULE:NAME", action="append", default=[], help="a tool, a function or a list of them")
     add("--file", metavar="PATH", action="append", default=[], help="a file to send along: text, image, PDF or audio")
     add("--max-steps", metavar="N", type=_positive, default=50, help="most model requests (default: 50)")
+    add("--mcp", metavar="FILE", action="append", default=[], help="a JSON file of MCP servers whose tools to add")
     add("--no-tools", action="store_true", help="without list_directory and read_file of the working directory")
     add("--json", action="store_true", help="print the events as JSON lines instead of the answer")
     add("--base-url", metavar="URL", help="where the provider of -m answers, like http://127.0.0.1:8000/v1")
@@ -117,6 +119,46 @@ def _add_manifest(commands: Any) -> None:
     parser.set_defaults(command=_manifest)
 
 
+def _add_mcp(commands: Any) -> None:
+    parser = commands.add_parser(
+        "mcp",
+        help="serve tools and agents over MCP, or look at MCP servers",
+        description="Serve tools and agents to MCP clients, or list and call the tools of MCP servers.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    inner = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_mcp_serve(_mcp_command(inner, "serve", "serve an agent or tools, on standard input and output by default"))
+    shown = _mcp_command(inner, "list", "list the tools of the servers in a file")
+    shown.add_argument("file", metavar="FILE", help='a JSON file with "mcpServers"')
+    shown.add_argument("--server", metavar="NAME", action="append", help="only this server of the file")
+    shown.add_argument("--json", action="store_true", help="print all that is known, as JSON")
+    called = _mcp_command(inner, "call", "call a tool of a server in a file")
+    called.add_argument("file", metavar="FILE", help='a JSON file with "mcpServers"')
+    called.add_argument("server", metavar="SERVER", help="the server's name in the file")
+    called.add_argument("tool", metavar="TOOL", help="the tool's name, as `treadle mcp list` shows it")
+    called.add_argument(
+        "arguments", metavar="JSON", nargs="?", default="{}", help="its arguments; - reads them from standard input"
+    )
+    called.add_argument("--json", action="store_true", help="print the whole result as JSON, files too")
+
+
+def _mcp_command(commands: Any, name: str, what: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
+    parser.set_defaults(command=_mcp, mcp=name)
+    return parser
+
+
+def _add_mcp_serve(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("thing", metavar="MODULE:NAME", help="an agent, a tool, a function, a toolset, or a list of them")
+    add("--http", metavar="HOST:PORT", help="serve over HTTP at this address instead")
+    add("--token-variable", metavar="NAME", help="the variable with the bearer token (default: TREADLE_MCP_TOKEN)")
+    add("--allow-host", metavar="NAME", action="append", default=[], help="a further host name to answer to")
+    add("--name", help="what the server calls itself")
+
+
 def _positive(text: str) -> int:
     if not (text.isdecimal() and text.isascii() and int(text[:9]) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
@@ -133,6 +175,12 @@ def _manifest(arguments: argparse.Namespace, _signals: Signals) -> int:
     from treadle.cli.manifest import write_or_check
 
     return write_or_check(arguments.agents, check=arguments.check, output=arguments.output)
+
+
+def _mcp(arguments: argparse.Namespace, signals: Signals) -> int:
+    from treadle.cli import mcp
+
+    return {"serve": mcp.serve, "list": mcp.show, "call": mcp.call}[arguments.mcp](arguments, signals)
 
 
 def _flush() -> None:

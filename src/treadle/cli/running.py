@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.cli.choice import OFFLINE_NOTE, Choice, choose
 from treadle.cli.exits import Exit
+from treadle.cli.mcp import load_servers, started
 from treadle.cli.terminal import Screen, complain, say
 from treadle.errors import ConfigError, RunError
 from treadle.usage import StopReason
@@ -48,7 +49,10 @@ def run(arguments: argparse.Namespace, signals: Signals) -> int:
         model = _model(choice, arguments.chat_template)
         log: deque[Event] = deque()  # what was not shown yet: an interrupted run tells its end to taps only
         limits = Limits(steps=arguments.max_steps)
-        agent = Agent(model, instructions=arguments.system, tools=tools, limits=limits, taps=[log.append])
+        toolsets = load_servers(arguments.mcp)
+        agent = Agent(
+            model, instructions=arguments.system, tools=tools, toolsets=toolsets, limits=limits, taps=[log.append]
+        )
         return asyncio.run(_drive(agent, given, Screen(out, json=arguments.json), signals, log))
 
 
@@ -110,7 +114,7 @@ async def _drive(
     signals.last_words = lambda: f"\n{screen.tally.line()}\n"
     signals.on_first = lambda: loop.call_soon_threadsafe(cancel)
     try:
-        async with agent.stream(given) as run:
+        async with started(agent.toolsets), agent.stream(given) as run:
             async for _ in run:
                 screen.show(log.popleft())
         code = int(_exit_code(screen.tally.stop))
