@@ -4,6 +4,8 @@ agent = Agent("openai-chat:some-model", instructions="...", tools=[...])
 result = await agent.run("...")
 """
 
+import logging
+
 from treadle.agent import Agent
 from treadle.errors import (
     AuthenticationError,
@@ -86,6 +88,9 @@ from treadle.transcript import fold, repair, trim
 from treadle.usage import StopReason, Usage
 
 __version__ = "0.1.0"
+
+# A library's log is its user's to show: without a handler Python would print warnings by itself.
+logging.getLogger("treadle").addHandler(logging.NullHandler())
 
 __all__ = [
     "SCHEMA_VERSION",
