@@ -16,7 +16,7 @@ comma := ,
 empty :=
 WHOLE_FILES := $(subst $(empty) ,$(comma),$(WHOLE:%=src/treadle/%.py))
 
-.PHONY: run test check format lint types imports docs wheel bench bench-peers live fuzz fix clean
+.PHONY: run test check format lint types imports docs tables wheel bench bench-peers live fuzz fix clean
 
 run: .venv/package
 	@$(BIN)/treadle run -m "$$MODEL" "$$PROMPT"
@@ -47,6 +47,10 @@ imports: .venv/dev
 
 docs: .venv/dev
 	$(BIN)/sphinx-build -q --fail-on-warning --keep-going -b html docs docs/_build
+
+# The tables of what each provider can do, written anew from the code. A test fails where they are old.
+tables: .venv/dev
+	$(BIN)/python docs/capabilities.py
 
 # The wheel as a user gets it: alone in a fresh environment, away from the source. Its types must be whole, too.
 wheel: .venv/dev

@@ -28,6 +28,14 @@ def test_each_row_of_the_other_table_is_one_too(provider: str) -> None:
     assert (found.provider, found.name) == (provider, "some/model:tag")
 
 
+@pytest.mark.parametrize("provider", ["azure", "azure-responses"])
+def test_a_deployment_is_not_judged_by_its_name(provider: str) -> None:
+    old, new = (resolve(f"{provider}:{name}", base_url="https://mine.example") for name in ("gpt-4", "gpt-5.2"))
+    assert old.capabilities == new.capabilities
+    assert old.capabilities.effort
+    assert old.capabilities.output_schema
+
+
 def test_every_prefix_of_a_table_has_a_row() -> None:
     assert {name for name, (module, _) in _MODELS.items() if module == "openai_chat"} == set(DIALECTS)
     assert {name for name, (module, _) in _MODELS.items() if module == "openai"} == set(RESPONSES)

@@ -94,6 +94,7 @@ DIALECTS: dict[str, Dialect] = {
         base_url_variables=("AZURE_OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"),
         bare_path="/openai/v1",
         key=AZURE_KEY,
+        models=(),  # deployments have names of their own, which tell nothing of the model
         missing_model="is there a deployment of that name, and is base_url that of its resource?",
         token_counting=False,
     ),
