@@ -16,7 +16,7 @@ comma := ,
 empty :=
 WHOLE_FILES := $(subst $(empty) ,$(comma),$(WHOLE:%=src/treadle/%.py))
 
-.PHONY: run test check format lint types imports docs wheel mcp-servers conformance bench bench-peers fuzz fix clean
+.PHONY: run test check format lint types imports docs tables wheel mcp-servers conformance bench bench-peers live fuzz fix clean
 
 run: .venv/package
 	@$(BIN)/treadle run -m "$$MODEL" "$$PROMPT"
@@ -48,6 +48,10 @@ imports: .venv/dev
 docs: .venv/dev
 	$(BIN)/sphinx-build -q --fail-on-warning --keep-going -b html docs docs/_build
 
+# The tables of what each provider can do, written anew from the code. A test fails where they are old.
+tables: .venv/dev
+	$(BIN)/python docs/capabilities.py
+
 # The wheel as a user gets it: alone in a fresh environment, away from the source. Its types must be whole, too.
 wheel: .venv/dev
 	@rm -rf build/wheel
@@ -73,6 +77,11 @@ bench: .venv/dev
 
 bench-peers: .venv/dev
 	$(BIN)/python benchmarks/run.py --peers
+
+# Asks real providers, for money: one cheap model of each whose key is set, or those in MODELS. Never in CI.
+MODELS =
+live: .venv/dev
+	TREADLE_LIVE_MODELS="$(MODELS)" $(BIN)/python -m pytest tests/live/live.py -n 0 -rs
 
 # The properties at length: some minutes where `make test` takes seconds.
 fuzz: .venv/dev

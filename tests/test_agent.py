@@ -215,14 +215,15 @@ async def test_a_run_id_is_a_string(run_id: Any) -> None:
         await Agent(ScriptedModel()).run("hi", run_id=run_id)
 
 
-async def test_files_are_refused_by_a_model_that_takes_none_wherever_they_are() -> None:
-    agent = Agent(ScriptedModel(capabilities=Capabilities()))
+async def test_files_of_the_user_are_refused_by_a_model_that_takes_none_and_those_of_tools_pass() -> None:
+    """A tool's files are named to such a model by its adapter: a conversation must be able to move there."""
     picture = FilePart("image/png", data="aGk=")
+    with pytest.raises(UnsupportedError, match="files"):
+        await Agent(ScriptedModel(capabilities=Capabilities())).run([picture])
     shown = ToolMessage((ToolResultPart("1", "look", "", files=(picture,)),))
     call = AssistantMessage((ToolCallPart("1", "look", "{}"),))
-    for given in ([picture], [UserMessage("x"), call, shown]):
-        with pytest.raises(UnsupportedError, match="files"):
-            await agent.run(given)
+    result = await Agent(ScriptedModel("seen", capabilities=Capabilities())).run([UserMessage("x"), call, shown])
+    assert result.text == "seen"
 
 
 async def test_the_input_is_repaired_once_and_logged_so() -> None:

@@ -4,6 +4,8 @@ agent = Agent("openai-chat:some-model", instructions="...", tools=[...])
 result = await agent.run("...")
 """
 
+import logging
+
 from treadle.agent import Agent
 from treadle.approval import Allow, Decision, Deny, Edit, Pause, approve_effects, ask_on_terminal, deny_all
 from treadle.errors import (
@@ -91,6 +93,9 @@ from treadle.usage import Remaining, StopReason, Usage
 from treadle.wraps import ToolRequest
 
 __version__ = "0.1.0"
+
+# A library's log is its user's to show: without a handler Python would print warnings by itself.
+logging.getLogger("treadle").addHandler(logging.NullHandler())
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -148,7 +148,7 @@ def date(seconds):
         ({"retry-after": date(-100)}, 0.02, 0.04),
         ({}, 0.02, 0.04),
     ],
-    ids=str,
+    ids=["zero", "ms", "both", "negative", "nan", "superscript", "word", "past date", "none"],
 )
 async def test_the_wait_is_what_the_server_asks_for_or_the_usual_one(status, headers, least, most):
     usual = Retry(base_seconds=0.04)
