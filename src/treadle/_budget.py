@@ -76,11 +76,15 @@ class Budget:
         limited = [account.limits for account in self.accounts if account.limits.usd is not None]
         self.bounds_money = bool(limited)
         self.bounds_requests = self.bounds_money or any(one.limits.tokens is not None for one in self.accounts)
+        counted = [account for account in self.accounts if account.limits.tool_calls is not None]
+        self.is_limited = self.bounds_requests or bool(counted)
         self.takes_unpriced = all(limits.allow_unpriced for limits in limited)
 
     @property
     def exhausted(self) -> str | None:
         """The limit on requests that is used up."""
+        if not self.bounds_requests:
+            return None
         for account in self.accounts:
             left = account.left(held=False)
             for name, rest in (("tokens", left.tokens), ("usd", left.usd)):
@@ -99,6 +103,8 @@ class Budget:
 
     def take_call(self) -> bool:
         """Counts a tool call. False where no more may be made."""
+        if not self.is_limited:
+            return True
         if any(account.left(held=False).tool_calls == 0 for account in self.accounts):
             return False
         for account in self.accounts:

@@ -441,11 +441,10 @@ class Loop:
 
     def _remaining(self) -> Remaining | None:
         """What the limits leave; None where there are none but that on steps."""
-        left = self._budget.remaining()
         seconds = self._seconds_left and self._seconds_left()  # a tool's thread may ask
-        if seconds is None and left == Remaining():
+        if seconds is None and not self._budget.is_limited:
             return None
-        return msgspec.structs.replace(left, seconds=seconds)
+        return msgspec.structs.replace(self._budget.remaining(), seconds=seconds)
 
 
 def _is_cancelled() -> bool:

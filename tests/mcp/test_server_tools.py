@@ -254,12 +254,15 @@ async def test_an_agent_that_stops_short_is_an_error_that_says_why():
     async def later(_request: object) -> Pause:
         return Pause("ask Ada")
 
-    agents = [agent("short", limits=Limits(steps=1)), agent("asks", approve=later), agent("fine")]
+    inner = agent("inner").as_tool("inner")
+    boss = Agent(ScriptedModel(call("inner", prompt="go"), "so be it"), name="boss", tools=[inner])
+    agents = [agent("short", limits=Limits(steps=1)), agent("asks", approve=later), agent("fine"), boss]
     async with connected(agents) as client:
         results = {each.name: await client.call_tool(each.name, {"prompt": "go"}) for each in agents}
     assert "its limit on steps" in text_of(results["short"]) and results["short"].is_error
     assert "approval that nobody can give" in text_of(results["asks"]) and results["asks"].is_error
     assert text_of(results["fine"]) == "3" and not results["fine"].is_error
+    assert text_of(results["boss"]) == "so be it"  # it keeps its sub-agents
 
 
 async def test_toolsets_are_open_as_long_as_the_server_and_may_change():
@@ -279,6 +282,15 @@ async def test_toolsets_are_open_as_long_as_the_server_and_may_change():
         shelf.broken = False
         assert (await client.call_tool("numbers", {})).structured_content == {"result": [1, 2, 3]}
     assert (shelf.entered, shelf.left) == (1, 1) and of_agent.entered == of_agent.left == 2
+
+
+async def test_of_two_tools_with_one_name_the_first_is_served():
+    def named(text: str) -> Tool:
+        return tool(lambda: text, name="same", description=text)
+
+    async with connected([Shelf(named("second"), named("third")), named("first")]) as client:
+        assert [each.description for each in (await client.list_tools()).tools] == ["first"]
+        assert text_of(await client.call_tool("same", {})) == "first"
 
 
 async def test_tools_get_the_deps_of_the_server_and_a_run_of_their_own():
