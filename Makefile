@@ -61,6 +61,7 @@ wheel: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/searching.py
 
 bench-peers: .venv/dev
 	$(BIN)/python benchmarks/run.py --peers

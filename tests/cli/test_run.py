@@ -76,7 +76,12 @@ def test_system_tools_and_prompt_reach_the_model_and_its_text_comes_out(treadle,
     assert outcome.err.splitlines()[-1].startswith("1 step, 120 tokens, ")
     body = server.bodies[0]
     assert [message["role"] for message in body["messages"]] == ["system", "user"]
-    assert [tool["function"]["name"] for tool in body["tools"]] == ["list_directory", "read_file"]
+    assert [tool["function"]["name"] for tool in body["tools"]] == [
+        "find_files",
+        "list_directory",
+        "read_file",
+        "search_content",
+    ]
 
 
 def test_the_texts_of_two_steps_stand_on_lines_of_their_own(treadle, chat):

@@ -94,7 +94,7 @@ def _add_run(commands: Any) -> None:
     add("--tool", metavar="MODULE:NAME", action="append", default=[], help="a tool, a function or a list of them")
     add("--file", metavar="PATH", action="append", default=[], help="a file to send along: text, image, PDF or audio")
     add("--max-steps", metavar="N", type=_positive, default=50, help="most model requests (default: 50)")
-    add("--no-tools", action="store_true", help="without list_directory and read_file of the working directory")
+    add("--no-tools", action="store_true", help="without the read-only tools for the working directory")
     add("--json", action="store_true", help="print the events as JSON lines instead of the answer")
     add("--base-url", metavar="URL", help="where the provider of -m answers, like http://127.0.0.1:8000/v1")
     add("--chat-template", metavar="FILE", help="for local: models, a Jinja template instead of the model's own")

@@ -55,11 +55,11 @@ def run(arguments: argparse.Namespace, signals: Signals) -> int:
 def _tools(arguments: argparse.Namespace) -> list[Tool[..., Any]]:
     """The tools asked for, and those for files; of two with one name the one asked for is taken."""
     from treadle.cli.loading import load_tools
-    from treadle.toolkit import read_only_tools
+    from treadle.toolkit import Workspace
 
     tools = load_tools(arguments.tool)
     taken = {tool.name for tool in tools}
-    return tools + [tool for tool in ([] if arguments.no_tools else read_only_tools()) if tool.name not in taken]
+    return tools + [tool for tool in ([] if arguments.no_tools else Workspace().read_only()) if tool.name not in taken]
 
 
 def _chosen(arguments: argparse.Namespace) -> Choice:
