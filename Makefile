@@ -16,7 +16,7 @@ comma := ,
 empty :=
 WHOLE_FILES := $(subst $(empty) ,$(comma),$(WHOLE:%=src/treadle/%.py))
 
-.PHONY: run test check format lint types imports docs wheel bench bench-peers fuzz fix clean
+.PHONY: run test check format lint types imports docs wheel bench bench-peers live fuzz fix clean
 
 run: .venv/package
 	@$(BIN)/treadle run -m "$$MODEL" "$$PROMPT"
@@ -65,6 +65,11 @@ bench: .venv/dev
 
 bench-peers: .venv/dev
 	$(BIN)/python benchmarks/run.py --peers
+
+# Asks real providers, for money: one cheap model of each whose key is set, or those in MODELS. Never in CI.
+MODELS =
+live: .venv/dev
+	TREADLE_LIVE_MODELS="$(MODELS)" $(BIN)/python -m pytest tests/live/live.py -n 0 -rs
 
 # The properties at length: some minutes where `make test` takes seconds.
 fuzz: .venv/dev

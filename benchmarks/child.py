@@ -6,7 +6,7 @@
     python child.py counts client=... base_url=... scenario=tools-1x50
     python child.py scripted scenario=text-5000
     python child.py build client=... count=20 [warm_up=yes]
-    python child.py profile scenario=NAME [base_url=...]
+    python child.py profile scenario=NAME [base_url=...] [client=...]
 
 All costs are CPU time of this whole process. Modules are loaded where they are needed: what a client does not load
 itself must not be in its figures.
@@ -150,10 +150,10 @@ async def build(count: str, client: str = "treadle", warm_up: str = "") -> dict[
     return inprocess.agent_cost(client, int(count), bool(warm_up))
 
 
-async def profile(scenario: str, base_url: str = "") -> dict[str, Any]:
+async def profile(scenario: str, base_url: str = "", client: str = "treadle") -> dict[str, Any]:
     import profiling
 
-    return await profiling.profile(scenario, base_url)
+    return await profiling.profile(scenario, base_url, client)
 
 
 MEASURES: dict[str, Callable[..., Coroutine[Any, Any, dict[str, Any]]]] = {

@@ -12,18 +12,26 @@ from treadle.providers import resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import httpx2
+
+
+PREFIXES = {"chat": "openai-chat", "anthropic": "anthropic", "responses": "openai", "google": "google"}
+
 
 class TreadleClient:
     """One agent per scenario, shared by all its runs."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, wire: str, transport: str) -> None:
         self._base_url = base_url
+        self._prefix = PREFIXES[wire]
+        self._client = _over_aiohttp() if transport == "aiohttp" else None
         self._tool = tool(name=TOOL_NAME, effect="read")(lookup)
         self._agents: dict[str, Agent] = {}
 
     def _agent(self, scenario: str) -> Agent:
         if scenario not in self._agents:
-            model = resolve(f"openai-chat:{scenario}", base_url=self._base_url, api_key="none")
+            name = f"{self._prefix}:{scenario}"
+            model = resolve(name, base_url=self._base_url, api_key="none", client=self._client)
             self._agents[scenario] = Agent(model, tools=[self._tool], limits=Limits(steps=None), parallelism=8)
         return self._agents[scenario]
 
@@ -35,11 +43,21 @@ class TreadleClient:
             return (await run.result()).text
 
     async def aclose(self) -> None:
-        """Nothing to close: the pool belongs to the event loop."""
+        """Closes a client of its own. Else there is nothing to close: the pool belongs to the event loop."""
+        if self._client is not None:
+            await self._client.aclose()
 
 
-def connect(base_url: str) -> TreadleClient:
-    return TreadleClient(base_url)
+def _over_aiohttp() -> httpx2.AsyncClient:
+    import httpx2
+
+    from treadle.providers import aiohttp_transport
+
+    return httpx2.AsyncClient(transport=aiohttp_transport())
+
+
+def connect(base_url: str, wire: str = "chat", transport: str = "httpx2") -> TreadleClient:
+    return TreadleClient(base_url, wire, transport)
 
 
 def builder(functions: Sequence[Callable[..., Any]]) -> Callable[[], list[dict[str, Any]]]:

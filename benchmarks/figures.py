@@ -7,7 +7,7 @@ import math
 import statistics
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clients import CLIENTS
+from clients import CLIENTS, CONTESTS, Contest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,16 @@ class Row(NamedTuple):
     samples: Callable[[str], list[float]]
     digits: int
     goal: Goal | None = None
+
+
+class Match(NamedTuple):
+    """One line of a contest: `samples(client)` gives one value per round."""
+
+    contest: Contest
+    title: str
+    samples: Callable[[str], list[float]]
+    digits: int
+    goal: Goal
 
 
 class Count(NamedTuple):
@@ -86,6 +96,26 @@ def _network_rows(results: Results, sizes: Sizes) -> list[Row]:
     ]
 
 
+def matches(results: Results, sizes: Sizes) -> list[Match]:
+    """All lines of all wires where Treadle was measured."""
+    lines: list[tuple[str, Callable[[str], list[float]], int, Goal]] = [
+        ("text delta, us CPU", _samples(results, "delta", "seconds", US / sizes.deltas), 1, Goal(1.2, of_h=True)),
+        ("step of 1 call, ms CPU", _samples(results, "step", "seconds", MS / sizes.steps), 2, Goal(1.5, of_h=True)),
+        ("process start to first delta, ms CPU", _samples(results, "first", "seconds", MS), 0, Goal(300)),
+        ("process start to first delta, MB", _samples(results, "first", "bytes", MB), 1, Goal(45)),
+    ]
+    return [Match(contest, *line) for line in lines for contest in CONTESTS if line[1](contest.ours)]
+
+
+def over_aiohttp(results: Results, sizes: Sizes) -> list[Row]:
+    """The lines of Treadle on aiohttp's connections. Its goal is a multiple of F."""
+    delta, step = _samples(results, "delta", "seconds", US / sizes.deltas), _samples(results, "step", "seconds", MS)
+    return [
+        Row("text delta, us CPU", delta, 1, Goal(4)),
+        Row("step of 1 call, ms CPU", lambda client: [value / sizes.steps for value in step(client)], 2),
+    ]
+
+
 def _scale_rows(results: Results, sizes: tuple[int, ...]) -> list[Row]:
     def exponent(low: int, high: int) -> Callable[[str], list[float]]:
         def values(client: str) -> list[float]:
@@ -125,8 +155,8 @@ def _start_rows(results: Results) -> list[Row]:
         Row("import, modules beyond asyncio and msgspec", modules, 0, Goal(60)),
         Row("`from treadle import Agent, tool`, ms CPU", above("import-names", "seconds", MS), 0, Goal(110)),
         Row("`from treadle import Agent, tool`, MB", above("import-names", "bytes", MB), 1, Goal(20)),
-        Row("process start to first delta, ms CPU", _samples(results, "first", "seconds", MS), 0),
-        Row("process start to first delta, MB", _samples(results, "first", "bytes", MB), 1),
+        Row("process start to first delta, ms CPU", _samples(results, "first", "seconds", MS), 0, Goal(300)),
+        Row("process start to first delta, MB", _samples(results, "first", "bytes", MB), 1, Goal(45)),
     ]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from clients import CONTESTS, OVER_AIOHTTP
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 FLOORS = ("aiohttp", "httpx2")
 OWN_ENVIRONMENT = (*FLOORS, "httpx2-keepalive", "openai", "treadle")
@@ -16,6 +18,7 @@ class Sizes(NamedTuple):
     """How big a run is. `paced` is (runs, deltas per run)."""
 
     reps: int
+    contest_reps: int
     deltas: int
     repeat: int
     steps: int
@@ -27,8 +30,8 @@ class Sizes(NamedTuple):
     long_steps: int
 
 
-FULL = Sizes(5, 5000, 3, 50, 20, (50, 200, 800), 3, (500, 15), 2, 5000)
-QUICK = Sizes(1, 5000, 1, 50, 10, (50, 200), 1, (100, 8), 1, 0)
+FULL = Sizes(5, 3, 5000, 3, 50, 20, (50, 200, 800), 3, (500, 15), 2, 5000)
+QUICK = Sizes(1, 1, 5000, 1, 50, 10, (50, 200), 1, (100, 8), 1, 0)
 
 INTERVAL_SECONDS = 1.0
 # Slow clients need longer to open all their runs, so theirs must last longer to have a steady part.
@@ -56,10 +59,19 @@ class Group(NamedTuple):
 
 def groups(sizes: Sizes, peers: tuple[str, ...]) -> list[Group]:
     """All groups of a run, in order."""
-    everyone = (*OWN_ENVIRONMENT, *peers)
+    everyone, others = (*OWN_ENVIRONMENT, *peers), CONTESTS[1:]
+    text, step = f"text-{sizes.deltas}", f"tools-1x{sizes.steps}"
     return [
-        Group("text deltas", _costs("delta", f"text-{sizes.deltas}", everyone, sizes.repeat), sizes.reps),
-        Group("steps of one call", _costs("step", f"tools-1x{sizes.steps}", everyone), sizes.reps),
+        Group("text deltas", _costs("delta", text, (*everyone, OVER_AIOHTTP), sizes.repeat), sizes.reps),
+        Group("steps of one call", _costs("step", step, (*everyone, OVER_AIOHTTP)), sizes.reps),
+        *[
+            group
+            for label, *names in others
+            for group in (
+                Group(f"text deltas, {label}", _costs("delta", text, tuple(names), sizes.repeat), sizes.contest_reps),
+                Group(f"steps of one call, {label}", _costs("step", step, tuple(names)), sizes.contest_reps),
+            )
+        ],
         Group("steps of 8 calls", _costs("step8", f"tools-8x{sizes.steps_parallel}", everyone), sizes.reps),
         Group("growing history", _scale(sizes, (*FLOORS, "treadle")), sizes.scale_reps),
         Group("growing history, slow clients", _scale(sizes, ("openai", *peers), SLOW_SCALE_LIMIT), 1),
@@ -68,7 +80,12 @@ def groups(sizes: Sizes, peers: tuple[str, ...]) -> list[Group]:
             "paced runs, slow clients", _paced(sizes, ("openai", *peers), SLOW_PACED_DELTAS) if sizes is FULL else [], 1
         ),
         Group("imports", _imports(everyone), sizes.reps),
-        Group("first delta", [Job("first", name, "first", {"scenario": "text-20"}) for name in everyone], sizes.reps),
+        Group("first delta", _first(everyone), sizes.reps),
+        Group(
+            "first delta, other wires",
+            _first([name for _, *names in CONTESTS[1:] for name in names]),
+            sizes.contest_reps,
+        ),
         Group("in process", _in_process(peers), sizes.reps),
         Group("counts", _counts(), 1),
         Group("a long run", _costs("long", f"scale-{sizes.long_steps}", ("treadle",)) if sizes.long_steps else [], 1),
@@ -96,6 +113,10 @@ def _imports(names: tuple[str, ...]) -> list[Job]:
         Job("import-names", "treadle", "import", {"imports": "from treadle import Agent, tool"}),
     ]
     return base + [Job("import", name, "import") for name in names]
+
+
+def _first(names: Iterable[str]) -> list[Job]:
+    return [Job("first", name, "first", {"scenario": "text-20"}) for name in names]
 
 
 def _in_process(peers: tuple[str, ...]) -> list[Job]:

@@ -20,9 +20,9 @@ SHOWN_FUNCTIONS = 45
 SHOWN_PLACES = 25
 
 
-async def profile(scenario: str, base_url: str) -> dict[str, Any]:
+async def profile(scenario: str, base_url: str, client: str) -> dict[str, Any]:
     """Prints the profile on standard error. `scripted-...` and `build-N` need no server."""
-    work = await _prepared(scenario, base_url)
+    work = await _prepared(scenario, base_url, client)
     profiler = cProfile.Profile()
     with profiler:
         await work()
@@ -36,7 +36,7 @@ async def profile(scenario: str, base_url: str) -> dict[str, Any]:
     return {"seconds": whole}
 
 
-async def _prepared(scenario: str, base_url: str) -> Callable[[], Awaitable[object]]:
+async def _prepared(scenario: str, base_url: str, name: str) -> Callable[[], Awaitable[object]]:
     kind, _, rest = scenario.partition("-")
     if kind == "scripted":
         return await inprocess.prepared(rest)
@@ -47,7 +47,7 @@ async def _prepared(scenario: str, base_url: str) -> Callable[[], Awaitable[obje
             return build()
 
         return built
-    client = clients.connect("treadle", base_url)
+    client = clients.connect(name, base_url)
     await client.run("text-100", lambda _: None)
     return lambda: client.run(scenario, tally.text)
 

@@ -9,8 +9,8 @@ import platform
 from typing import TYPE_CHECKING
 
 import peers
-from clients import CLIENTS
-from figures import Count, Results, Row, counts, median, rows
+from clients import CLIENTS, COMPARED, OVER_AIOHTTP
+from figures import Count, Match, Results, Row, counts, matches, median, over_aiohttp, rows
 
 if TYPE_CHECKING:
     from plan import Sizes
@@ -20,18 +20,26 @@ COUNTED = ("httpx2", "treadle")
 QUIET_US_PER_DELTA = 23.2
 
 
-def ratio(row: Row, floor: str) -> float:
+def ratio(row: Row | Match, floor: str, ours: str = "treadle") -> float:
     """Treadle's multiple of a floor: the median over rounds, each against the floor of its own round."""
-    pairs = zip(row.samples("treadle"), row.samples(floor), strict=False)
-    return median([ours / theirs for ours, theirs in pairs if theirs])
+    pairs = zip(row.samples(ours), row.samples(floor), strict=False)
+    return median([our / their for our, their in pairs if their])
 
 
-def verdict(row: Row) -> str:
+def verdict(row: Row | Match, floor: str = "httpx2", ours: str = "treadle") -> str:
     """Whether Treadle reached the goal of this line."""
     if not row.goal:
         return ""
-    reached = ratio(row, "httpx2") if row.goal.of_h else median(row.samples("treadle"))
-    return "met" if reached <= row.goal.limit else "**missed**"
+    reached = ratio(row, floor, ours) if row.goal.of_h else median(row.samples(ours))
+    return _met(reached, row.goal.limit)
+
+
+def _met(reached: float, limit: float) -> str:
+    return "met" if reached <= limit else "**missed**"
+
+
+def _times(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.2f}"
 
 
 def _table(header: list[str], lines: list[list[str]]) -> str:
@@ -52,9 +60,32 @@ def goals_table(every: list[Row]) -> str:
     for row in every:
         if ours := row.samples("treadle"):
             multiples = [ratio(row, floor) for floor in ("httpx2", "aiohttp")]
-            shown = ["" if math.isnan(multiple) else f"{multiple:.2f}" for multiple in multiples]
-            lines.append([row.title, _cell(ours, row.digits), *shown, str(row.goal or ""), verdict(row)])
+            shown = [_cell(ours, row.digits), *map(_times, multiples)]
+            lines.append([row.title, *shown, str(row.goal or ""), verdict(row)])
     return _table(["", "Treadle", "x H", "x F", "must reach", ""], lines)
+
+
+def contests_table(every: list[Match]) -> str:
+    """On every wire: Treadle, the vendor's own client, the bare reader."""
+    lines = []
+    for match in every:
+        _, bare, official, ours = match.contest
+        shown = [_cell(match.samples(name), match.digits) for name in (ours, official, bare)]
+        multiples = [_times(ratio(match, bare, ours)), _times(ratio(match, official, ours))]
+        title = f"{match.contest.label}: {match.title}"
+        lines.append([title, *shown, *multiples, str(match.goal), verdict(match, bare, ours)])
+    return _table(["", "Treadle", "official client", "H", "x H", "x official", "must reach", ""], lines)
+
+
+def over_aiohttp_table(every: list[Row]) -> str:
+    """Treadle on aiohttp's connections."""
+    lines = []
+    for row in every:
+        shown = [_cell(row.samples(name), row.digits) for name in (OVER_AIOHTTP, "treadle", "aiohttp")]
+        times = ratio(row, "aiohttp", OVER_AIOHTTP)
+        goal = [f"<= {row.goal.limit:g} F", _met(times, row.goal.limit)] if row.goal else ["", ""]
+        lines.append([row.title, *shown, _times(times), *goal])
+    return _table(["", "over aiohttp", "over httpx2", "F", "x F", "must reach", ""], lines)
 
 
 def clients_table(every: list[Row], names: list[str]) -> str:
@@ -73,7 +104,7 @@ def counts_table(every: list[Count], names: list[str]) -> str:
     def reached(count: Count) -> str:
         if not count.goal or math.isnan(count.value("treadle")):
             return ""
-        return f"{count.goal}: " + ("met" if count.value("treadle") <= count.goal.limit else "**missed**")
+        return f"{count.goal}: {_met(count.value('treadle'), count.goal.limit)}"
 
     lines = [[count.title, *[written(count, name) for name in names], reached(count)] for count in every]
     return _table(["", *[CLIENTS[name].label for name in names], "must reach"], lines)
@@ -81,7 +112,7 @@ def counts_table(every: list[Count], names: list[str]) -> str:
 
 def environment(names: list[str]) -> str:
     """Versions and machine, without its name."""
-    ours = ("aiohttp", "httpx2", "msgspec", "openai", "pydantic", "treadle")
+    ours = ("aiohttp", "anthropic", "google-genai", "httpx2", "msgspec", "openai", "pydantic", "treadle")
     versions = [f"{each} {peers.version_of('treadle', each)}" for each in ours]
     for name in names:
         if CLIENTS[name].requires:
@@ -105,10 +136,19 @@ def quietness(results: Results, sizes: Sizes) -> str:
     )
 
 
+def _wires(results: Results, sizes: Sizes) -> list[str]:
+    parts = []
+    if every := matches(results, sizes):
+        parts += ["## Every wire, beside the vendor's own client", contests_table(every)]
+    if lines := [row for row in over_aiohttp(results, sizes) if row.samples(OVER_AIOHTTP)]:
+        parts += ["## Over aiohttp", over_aiohttp_table(lines)]
+    return parts
+
+
 def render(results: Results, sizes: Sizes, peer_names: tuple[str, ...], failures: list[str]) -> str:
     """The whole page."""
     every = rows(results, sizes)
-    names = [name for name, entry in CLIENTS.items() if not entry.requires or name in peer_names]
+    names = [name for name in COMPARED if not CLIENTS[name].requires or name in peer_names]
     today = dt.datetime.now(dt.UTC).date()
     parts = [
         "# Results",
@@ -117,6 +157,7 @@ def render(results: Results, sizes: Sizes, peer_names: tuple[str, ...], failures
         quietness(results, sizes),
         "## Goals",
         goals_table(every),
+        *_wires(results, sizes),
         "## All clients",
         "Medians over the rounds (smallest-largest).",
         clients_table(every, names),

@@ -1,7 +1,7 @@
 """Runs the benchmarks.
 
-    python benchmarks/run.py                      everything, some minutes; writes RESULTS.md
-    python benchmarks/run.py --quick              small and once, about a minute; prints, writes nothing
+    python benchmarks/run.py                      everything, some fifteen minutes; writes RESULTS.md
+    python benchmarks/run.py --quick              small and once, about two minutes; prints, writes nothing
     python benchmarks/run.py --peers              with other SDKs, installed on first use into benchmarks/.cache
     python benchmarks/run.py --only delta,step    only these metrics; prints, writes nothing
     python benchmarks/run.py --profile text-5000  where Treadle spends its time on one scenario
@@ -101,10 +101,11 @@ def chosen(groups: list[plan.Group], metrics: list[str]) -> list[plan.Group]:
     return [group for group in kept if group.jobs]
 
 
-def profile(scenario: str) -> int:
-    """Profiles Treadle on one scenario, in a child process."""
+def profile(scenario: str, client: str) -> int:
+    """Profiles a client on one scenario, in a child process."""
     with running_server() as base_url:
-        command = [sys.executable, str(HERE / "child.py"), "profile", f"scenario={scenario}", f"base_url={base_url}"]
+        options = [f"scenario={scenario}", f"base_url={base_url}", f"client={client}"]
+        command = [sys.executable, str(HERE / "child.py"), "profile", *options]
         return subprocess.run(command, check=False).returncode
 
 
@@ -114,9 +115,10 @@ def main() -> int:
     parser.add_argument("--peers", action="store_true", help="also measure " + " and ".join(PEERS))
     parser.add_argument("--only", default="", help="metrics, with commas: their names begin like this")
     parser.add_argument("--profile", metavar="SCENARIO", help="profile Treadle on this scenario and stop")
+    parser.add_argument("--client", default="treadle", choices=CLIENTS, help="whom to profile")
     arguments = parser.parse_args()
     if arguments.profile:
-        return profile(arguments.profile)
+        return profile(arguments.profile, arguments.client)
     sizes = plan.QUICK if arguments.quick else plan.FULL
     names = PEERS if arguments.peers else ()
     groups = [group for group in plan.groups(sizes, names) if group.jobs]

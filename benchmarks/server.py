@@ -1,7 +1,7 @@
-"""A scripted model server on loopback: Chat Completions from pre-built bytes, so that it costs its clients nothing.
+"""A scripted model server on loopback that answers from pre-built bytes, so that it costs its clients nothing.
 
-Every event is an HTTP chunk of its own and a whole answer is one write (paced ones excepted). The step is found by
-counting assistant messages in the body's bytes. `GET /stats` tells what was asked so far.
+It speaks the wires of `wires.py`, told by the path. A whole answer is one write (paced ones excepted). The step is
+found by counting in the body's bytes. `GET /stats` tells what was asked so far.
 
     python server.py [--interval-seconds 1.0]      prints its port, ends when its standard input closes
 """
@@ -15,96 +15,45 @@ import itertools
 import json
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import scenarios
-from scenarios import Scenario
+from wires import STEP_MARK, wire_of
+
+if TYPE_CHECKING:
+    from scenarios import Scenario
+    from wires import Answer, Wire
 
 LENGTH = re.compile(rb"content-length: *(\d+)")
 MODEL = re.compile(rb'"model": ?"([^"]+)"')
+MODEL_IN_PATH = re.compile(rb"/models/([^:/?]+):")
 
 HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n"
     b"transfer-encoding: chunked\r\n\r\n"
 )
-LAST = b"0\r\n\r\n"
-STEP_MARK = b"call_000000_"
-FRAGMENTS = 9
-USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
-
-
-def http_chunk(data: str) -> bytes:
-    """One server-sent event as one HTTP chunk."""
-    event = f"data: {data}\n\n".encode()
-    return b"%x\r\n%s\r\n" % (len(event), event)
-
-
-def completion(model: str, delta: dict[str, Any], finish: str | None = None) -> bytes:
-    """One streamed piece of an answer, in the shape the OpenAI API sends."""
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    return http_chunk(json.dumps({**_frame(model), "choices": [choice], "usage": None}, separators=(",", ":")))
-
-
-def _frame(model: str) -> dict[str, Any]:
-    return {
-        "id": "chatcmpl-B1nKq2vYt0xhT5yG3f7c",
-        "object": "chat.completion.chunk",
-        "created": 1767225600,
-        "model": model,
-        "service_tier": "default",
-        "system_fingerprint": "fp_50cad350e4",
-    }
-
-
-def _ending(model: str, finish: str) -> list[bytes]:
-    usage = json.dumps({**_frame(model), "choices": [], "usage": USAGE}, separators=(",", ":"))
-    return [completion(model, {}, finish), http_chunk(usage), http_chunk("[DONE]"), LAST]
-
-
-def _opening(model: str) -> bytes:
-    return completion(model, {"role": "assistant", "content": "", "refusal": None})
 
 
 @functools.cache
-def text_answer(scenario: Scenario) -> list[bytes]:
-    """The chunks of a text answer: the opening, one per delta, then the ending."""
-    deltas = [completion(scenario.name, {"content": word}) for word in scenarios.words(scenario)]
-    return [_opening(scenario.name), *deltas, *_ending(scenario.name, "stop")]
+def text_answer(wire: Wire, scenario: Scenario) -> Answer:
+    """The chunks of a text answer."""
+    return wire.text(scenario.name, scenarios.words(scenario))
 
 
 @functools.cache
-def whole_text_answer(scenario: Scenario) -> bytes:
+def whole_text_answer(wire: Wire, scenario: Scenario) -> bytes:
     """The same answer as one piece, with its HTTP head."""
-    return HEAD + b"".join(text_answer(scenario))
+    return HEAD + b"".join(itertools.chain(*text_answer(wire, scenario)))
 
 
 @functools.cache
-def _calls_template(scenario: Scenario) -> bytes:
-    pieces = [_opening(scenario.name)]
-    for index in range(scenario.calls):
-        function = {"name": scenarios.TOOL_NAME, "arguments": ""}
-        call = {"index": index, "id": f"{STEP_MARK.decode()}{index}", "type": "function", "function": function}
-        pieces.append(completion(scenario.name, {"tool_calls": [call]}))
-        for fragment in _fragments():
-            part = {"index": index, "function": {"arguments": fragment}}
-            pieces.append(completion(scenario.name, {"tool_calls": [part]}))
-    return HEAD + b"".join(pieces + _ending(scenario.name, "tool_calls"))
+def _calls_template(wire: Wire, scenario: Scenario) -> bytes:
+    return HEAD + b"".join(wire.calls(scenario.name, scenario.calls))
 
 
-def _fragments() -> list[str]:
-    args = scenarios.TOOL_ARGS
-    cuts = [len(args) * i // FRAGMENTS for i in range(FRAGMENTS + 1)]
-    return [args[a:b] for a, b in itertools.pairwise(cuts)]
-
-
-def calls_answer(scenario: Scenario, step: int) -> bytes:
+def calls_answer(wire: Wire, scenario: Scenario, step: int) -> bytes:
     """The answer that asks for the step's calls, whose ids are unique in the run."""
-    return _calls_template(scenario).replace(STEP_MARK, b"call_%06d_" % step)
-
-
-def count_role(body: bytes, role: bytes) -> int:
-    """How many messages of that role the body holds, with or without a space in its JSON."""
-    return body.count(b'"role":"' + role + b'"') + body.count(b'"role": "' + role + b'"')
+    return _calls_template(wire, scenario).replace(STEP_MARK.encode(), b"call_%06d_" % step)
 
 
 def plain(status: str, body: bytes, media_type: str = "application/json") -> bytes:
@@ -178,38 +127,40 @@ class Connection(asyncio.Protocol):
         self.stats.requests += 1
         self.stats.body_bytes += len(body)
         self.stats.last_body_bytes = len(body)
-        model = MODEL.search(body)
+        line = head.partition(b"\r\n")[0]
+        wire, model = wire_of(line), MODEL_IN_PATH.search(line) or MODEL.search(body)
         try:
             scenario = scenarios.parse(model[1].decode() if model else "")
         except ValueError as error:
             self._refuse(str(error))
             return
-        if scenario.kind == "paced":
-            self._write_paced(text_answer(scenario), 0)
+        if wire is None:
+            self._refuse(f"no such path: {line.decode()}")
+        elif scenario.kind == "paced":
+            self._write_paced(text_answer(wire, scenario), 0)
         elif scenario.kind == "text":
-            self.transport.write(whole_text_answer(scenario))
+            self.transport.write(whole_text_answer(wire, scenario))
         else:
-            self._write_step(scenario, body)
+            self._write_step(wire, scenario, body)
 
-    def _write_step(self, scenario: Scenario, body: bytes) -> None:
-        step = count_role(body, b"assistant")
-        results = count_role(body, b"tool")
+    def _write_step(self, wire: Wire, scenario: Scenario, body: bytes) -> None:
+        step = wire.steps(body, scenario.calls)
+        results = wire.results(body)
         if results != step * scenario.calls:
             self._refuse(f"{results} tool results after {step} steps of {scenario.calls} calls")
         elif step < scenario.steps:
-            self.transport.write(calls_answer(scenario, step))
+            self.transport.write(calls_answer(wire, scenario, step))
         else:
-            self.transport.write(whole_text_answer(scenario))
+            self.transport.write(whole_text_answer(wire, scenario))
 
-    def _write_paced(self, chunks: list[bytes], sent: int) -> None:
+    def _write_paced(self, answer: Answer, sent: int) -> None:
         """One delta, then the next after the interval; head and opening go with the first, the ending with the last."""
-        first, last = sent == 0, sent == len(chunks) - 6
-        begin = 0 if first else sent + 1
-        end = len(chunks) if last else sent + 2
-        self.transport.write((HEAD if first else b"") + b"".join(chunks[begin:end]))
+        first, last = sent == 0, sent == len(answer.deltas) - 1
+        before = HEAD + b"".join(answer.opening) if first else b""
+        self.transport.write(before + answer.deltas[sent] + (b"".join(answer.ending) if last else b""))
         if not last:
             loop = asyncio.get_running_loop()
-            self.timer = loop.call_later(self.interval_seconds, self._write_paced, chunks, sent + 1)
+            self.timer = loop.call_later(self.interval_seconds, self._write_paced, answer, sent + 1)
 
     def _refuse(self, reason: str) -> None:
         self.transport.write(plain("400 Bad Request", json.dumps({"error": {"message": reason}}).encode()))

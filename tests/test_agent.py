@@ -56,6 +56,7 @@ async def coroutine_tap(event: Any) -> None:
         ({"limits": 5}, "limits is a Limits"),
         ({"settings": {"temperature": 1}}, "settings is a ModelSettings"),
         ({"reasoning": "high"}, "reasoning is a Reasoning"),
+        ({"retry": 3}, "retry is a Retry"),
         ({"name": 3}, "name is a str"),
         ({"name": ""}, "name is empty"),
         ({"tools": add}, "tools is a list"),
@@ -214,14 +215,15 @@ async def test_a_run_id_is_a_string(run_id: Any) -> None:
         await Agent(ScriptedModel()).run("hi", run_id=run_id)
 
 
-async def test_files_are_refused_by_a_model_that_takes_none_wherever_they_are() -> None:
-    agent = Agent(ScriptedModel(capabilities=Capabilities()))
+async def test_files_of_the_user_are_refused_by_a_model_that_takes_none_and_those_of_tools_pass() -> None:
+    """A tool's files are named to such a model by its adapter: a conversation must be able to move there."""
     picture = FilePart("image/png", data="aGk=")
+    with pytest.raises(UnsupportedError, match="files"):
+        await Agent(ScriptedModel(capabilities=Capabilities())).run([picture])
     shown = ToolMessage((ToolResultPart("1", "look", "", files=(picture,)),))
     call = AssistantMessage((ToolCallPart("1", "look", "{}"),))
-    for given in ([picture], [UserMessage("x"), call, shown]):
-        with pytest.raises(UnsupportedError, match="files"):
-            await agent.run(given)
+    result = await Agent(ScriptedModel("seen", capabilities=Capabilities())).run([UserMessage("x"), call, shown])
+    assert result.text == "seen"
 
 
 async def test_the_input_is_repaired_once_and_logged_so() -> None:
@@ -297,3 +299,23 @@ def test_a_model_is_named_by_provider_and_name_and_resolved_at_construction() ->
 def test_an_agent_may_be_built_in_one_loop_and_used_in_another() -> None:
     agent = Agent(ScriptedModel("x", by_position=True))
     assert [asyncio.run(agent.run("go")).text for _ in range(2)] == ["x", "x"]
+
+
+def test_everything_that_a_model_cannot_take_is_named_at_once():
+    class Picky(ScriptedModel):
+        def check(self, request):
+            if request.settings is not None and request.settings.seed is not None:
+                raise UnsupportedError("scripted:scripted takes no seed", feature="seed")
+            assert not request.hosted_web_search, "what the capabilities tell already is not asked again"
+
+    with pytest.raises(UnsupportedError) as caught:
+        Agent(
+            Picky(capabilities=Capabilities(tools=False)),
+            tools=[add],
+            reasoning=Reasoning(effort="high"),
+            settings=ModelSettings(seed=1),
+            hosted_web_search=True,
+        )
+    for feature in ("call tools", "search the web", "reason", "takes no seed"):
+        assert feature in str(caught.value)
+    assert caught.value.feature == "tools"

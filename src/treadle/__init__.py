@@ -4,6 +4,8 @@ agent = Agent("openai-chat:some-model", instructions="...", tools=[...])
 result = await agent.run("...")
 """
 
+import logging
+
 from treadle.agent import Agent
 from treadle.errors import (
     AuthenticationError,
@@ -78,6 +80,7 @@ from treadle.messages import (
 )
 from treadle.model import Capabilities, HostedMCP, Model, ModelRequest, ModelSettings, Reasoning, ToolSpec
 from treadle.result import RunContext, RunResult, StepRecord
+from treadle.retry import Retry, fallback, retry
 from treadle.run import Run
 from treadle.tools import Tool, ToolContext, ToolOutput, tool
 from treadle.toolsets import Toolset
@@ -85,6 +88,9 @@ from treadle.transcript import fold, repair, trim
 from treadle.usage import StopReason, Usage
 
 __version__ = "0.1.0"
+
+# A library's log is its user's to show: without a handler Python would print warnings by itself.
+logging.getLogger("treadle").addHandler(logging.NullHandler())
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -128,6 +134,7 @@ __all__ = [
     "Reasoning",
     "ReasoningDelta",
     "ReasoningPart",
+    "Retry",
     "RetryBudgetExceeded",
     "Run",
     "RunConsumedError",
@@ -173,8 +180,10 @@ __all__ = [
     "encode",
     "encode_event",
     "encode_events",
+    "fallback",
     "fold",
     "repair",
+    "retry",
     "tool",
     "trim",
 ]

@@ -6,29 +6,36 @@ import inspect
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from treadle.errors import ConfigError, UnsupportedError
 from treadle.limits import Limits
-from treadle.model import HostedMCP, Model, ModelSettings, Reasoning, model_ref
+from treadle.model import HostedMCP, ModelRequest, ModelSettings, Reasoning, check_request, model_ref
 from treadle.output import FINAL_TOOL
+from treadle.retry import Retry
 from treadle.toolsets import Toolset
 
 if TYPE_CHECKING:
     from treadle._config import AgentConfig
+    from treadle.messages import Message
 
 
 def check_config(config: AgentConfig) -> None:
-    """Raises `ConfigError`, or `UnsupportedError` that names everything the model lacks."""
-    if not isinstance(config.model, Model):
-        raise ConfigError(f'model is a Model or a "provider:name" string, and is {config.model!r:.80}')
+    """Raises `ConfigError` for what is wrong whatever the model."""
     _check_types(config)
     _check_items(config)
     _check_numbers(config)
     _check_names(config)
-    _check_capabilities(config)
 
 
 def _check_types(config: AgentConfig) -> None:
-    for field, kind in (("limits", Limits), ("settings", ModelSettings), ("reasoning", Reasoning), ("name", str)):
+    for field, kind in (
+        ("limits", Limits),
+        ("settings", ModelSettings),
+        ("reasoning", Reasoning),
+        ("name", str),
+        ("retry", Retry),
+    ):
         value = getattr(config, field)
         if not isinstance(value, kind) and not (value is None and field != "limits"):
             raise ConfigError(f"{field} is a {kind.__name__}, and is {value!r:.80}")
@@ -76,7 +83,33 @@ def _check_names(config: AgentConfig) -> None:
         raise ConfigError("tool_choice='required' needs tools: give some, or leave it out")
 
 
-def _check_capabilities(config: AgentConfig) -> None:
+def check_fit(config: AgentConfig, settings: ModelSettings | None, messages: tuple[Message, ...] = ()) -> None:
+    """Raises one `UnsupportedError` that names everything which the model does not take. Sends nothing."""
+    lacks, ref = _lacks(config), str(model_ref(config.model))
+    faults = [f"{ref} cannot {', nor '.join(lacks.values())}; or choose another model"] if lacks else []
+    if settings is not None:  # tools are not looked at here, so that building an agent stays cheap
+        settings = msgspec.structs.replace(settings, tool_choice=None)
+    request = ModelRequest(
+        None,
+        messages,
+        reasoning=None if lacks.keys() & {"reasoning", "effort", "min_reasoning_budget"} else config.reasoning,
+        settings=settings,
+        max_output_tokens=config.max_output_tokens,
+        hosted_mcp=() if "hosted_mcp" in lacks else config.hosted_mcp,
+        hosted_web_search=config.hosted_web_search and "hosted_web_search" not in lacks,
+    )
+    try:
+        check_request(config.model, request)
+    except UnsupportedError as error:
+        if not lacks:
+            raise
+        faults.append(str(error))
+    if faults:
+        raise UnsupportedError("; ".join(faults), model=ref, feature=next(iter(lacks)))
+
+
+def _lacks(config: AgentConfig) -> dict[str, str]:
+    """What the model is asked for and cannot do, by the capability's name."""
     can, lacks = config.model.capabilities, dict[str, str]()
     if (config.tools or config.toolsets) and not can.tools:
         lacks["tools"] = "call tools (leave out tools and toolsets)"
@@ -86,14 +119,7 @@ def _check_capabilities(config: AgentConfig) -> None:
         lacks["hosted_mcp"] = "call hosted MCP servers (leave out hosted_mcp)"
     if config.hosted_web_search and not can.hosted_web_search:
         lacks["hosted_web_search"] = "search the web (leave out hosted_web_search)"
-    lacks |= _missing_reasoning(config.reasoning, can) if config.reasoning is not None else {}
-    if lacks:
-        model = str(model_ref(config.model))
-        raise UnsupportedError(
-            f"{model} cannot {', nor '.join(lacks.values())}; or choose another model",
-            model=model,
-            feature=next(iter(lacks)),
-        )
+    return lacks | (_missing_reasoning(config.reasoning, can) if config.reasoning is not None else {})
 
 
 def _missing_reasoning(reasoning: Reasoning, can: Any) -> dict[str, str]:

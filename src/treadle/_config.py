@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from treadle.model import HostedMCP, Model, ModelSettings, Reasoning, ToolSpec
     from treadle.output import OutputSpec
     from treadle.result import RunContext
+    from treadle.retry import Retry
     from treadle.tools import Tool
     from treadle.toolsets import Toolset
 
@@ -48,6 +49,7 @@ class AgentConfig:
     max_result_bytes: int
     hosted_mcp: tuple[HostedMCP, ...]
     hosted_web_search: bool
+    retry: Retry | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,6 +69,5 @@ def _is_blank(message: Message) -> bool:
 
 
 def _has_file(message: Message) -> bool:
-    if isinstance(message, UserMessage):
-        return any(isinstance(part, FilePart) for part in message.content)
-    return isinstance(message, ToolMessage) and any(result.files for result in message.results)
+    """Whether the user gave a file. Those that tools found are named to a model that takes none."""
+    return isinstance(message, UserMessage) and any(isinstance(part, FilePart) for part in message.content)

@@ -9,17 +9,25 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, overload
 
 import msgspec
 
-from treadle._checks import check_config
+from treadle._checks import check_config, check_fit
 from treadle._config import AgentConfig, RunInput, ToolTable
 from treadle._input import take_input
 from treadle._sync import run_sync
-from treadle.errors import ConfigError, NoSuchToolError, UnsupportedError
+from treadle.errors import ConfigError, NoSuchToolError
 from treadle.limits import Limits
 from treadle.loop import Loop
 from treadle.messages import encodable
-from treadle.model import DEFAULT_MAX_OUTPUT_TOKENS, Model, ModelRequest, ModelSettings, model_ref
+from treadle.model import (
+    DEFAULT_MAX_OUTPUT_TOKENS,
+    Model,
+    ModelRequest,
+    ModelSettings,
+    as_model,
+    ask_count,
+)
 from treadle.output import OutputSpec
 from treadle.result import DepsT, OutputT
+from treadle.retry import Retry
 from treadle.run import Run, RunResult
 from treadle.tools import Tool, tool
 
@@ -54,6 +62,7 @@ if TYPE_CHECKING:
         max_result_bytes: int
         hosted_mcp: Iterable[HostedMCP]
         hosted_web_search: bool
+        retry: Retry | None
 
 
 class Agent(AgentConfig, Generic[DepsT, OutputT]):
@@ -65,7 +74,8 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
     the value given to `run(deps=...)`, for type checkers. `parallelism` bounds the calls that run at once; 1 is
     sequential. `stop_when` takes conditions over the steps, `taps` functions that see every event.
     `max_result_bytes` cuts what the model reads of a tool's result; 0 never cuts. `hosted_mcp` and `hosted_web_search`
-    are run by the provider on its side: their calls and results come as events and parts marked `hosted`.
+    are run by the provider on its side: their calls and results come as events and parts marked `hosted`. `retry` says
+    how failed model requests are sent again; None never does.
 
     Raises `ConfigError` for wrong or clashing options, `UnsupportedError` for what the model cannot do.
     """
@@ -116,11 +126,12 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         max_result_bytes: int = 65_536,
         hosted_mcp: Iterable[HostedMCP] = (),
         hosted_web_search: bool = False,
+        retry: Retry | None = Retry(),  # noqa: B008 - frozen
     ) -> None:
         if isinstance(tools, Tool) or callable(tools):
             raise ConfigError("tools is a list: write tools=[...] also for one")
         super().__init__(
-            model=_resolve(model) if isinstance(model, str) else model,
+            model=as_model(model),
             name=encodable(name) if isinstance(name, str) else name,
             instructions=instructions,
             tools=tuple(given if isinstance(given, Tool) else tool(given) for given in tools),
@@ -137,9 +148,10 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
             max_result_bytes=max_result_bytes,
             hosted_mcp=tuple(hosted_mcp),
             hosted_web_search=hosted_web_search,
+            retry=retry,
         )
         check_config(self)
-        self._check(settings)
+        check_fit(self, settings)
         if self._spec is not None:
             self._spec.check_type()
 
@@ -163,7 +175,7 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
             raise ConfigError(f"run_id is a string that is not empty, and is {run_id!r:.80}")
         history, new = take_input(input, messages, self.model)
         settings = _merged(self.settings, settings)
-        self._check(settings, (*history, *new))
+        check_fit(self, settings, (*history, *new))
         given = RunInput(run_id, history, new, deps, settings, self._table, self._spec, self._final_tool)
         return Run(run_id, Loop(self, given))
 
@@ -224,32 +236,11 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
 
         Raises `UnsupportedError` where there is none; instructions must be a string here, as no run is there yet.
         """
-        count = getattr(self.model, "count_tokens", None)
-        if count is None or not self.model.capabilities.token_counting:
-            ref = str(model_ref(self.model))
-            raise UnsupportedError(f"{ref} has no token counter", model=ref, feature="token_counting")
         if callable(self.instructions):
             raise ConfigError("tokens can be counted only where instructions is a string")
         history, new = take_input(input, messages, self.model)
         request = ModelRequest(self.instructions, (*history, *new), self._table.specs, settings=self.settings)
-        return int(await count(request))
-
-    def _check(self, settings: ModelSettings | None, messages: tuple[Message, ...] = ()) -> None:
-        """Asks the model whether it takes what is known so far, before anything is sent."""
-        if (check := getattr(self.model, "check", None)) is not None:
-            if settings is not None:  # tools are not looked at here, so that building an agent stays cheap
-                settings = msgspec.structs.replace(settings, tool_choice=None)
-            check(
-                ModelRequest(
-                    None,
-                    messages,
-                    reasoning=self.reasoning,
-                    settings=settings,
-                    max_output_tokens=self.max_output_tokens,
-                    hosted_mcp=self.hosted_mcp,
-                    hosted_web_search=self.hosted_web_search,
-                )
-            )
+        return await ask_count(self.model, request)
 
     @functools.cached_property
     def _spec(self) -> OutputSpec | None:
@@ -263,12 +254,6 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
     def _table(self) -> ToolTable:
         tools: Sequence[Tool[..., Any]] = self.tools
         return ToolTable((*tools, self._spec.tool) if self._spec is not None and self._final_tool else tools)
-
-
-def _resolve(name: str) -> Model:
-    from treadle.providers import resolve
-
-    return resolve(name)
 
 
 def _merged(base: ModelSettings | None, over: ModelSettings | None) -> ModelSettings | None:

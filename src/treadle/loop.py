@@ -33,8 +33,9 @@ from treadle.events import (
     stamp,
 )
 from treadle.messages import clean, encodable
-from treadle.model import ModelRequest, model_ref
+from treadle.model import ModelRequest, close, model_ref, open_stream
 from treadle.result import RunContext, RunResult, StepRecord
+from treadle.retry import Attempts
 from treadle.transcript import Fold
 from treadle.usage import StopReason
 
@@ -61,6 +62,7 @@ class Loop:
         self._seq = 0
         self._fold = Fold()
         self._referee = Referee(agent, given)
+        self._attempts = Attempts(agent.model, agent.retry)
         self._toolsets = contextlib.AsyncExitStack()
         self._instructions: str | None = None
         self._finish: ModelFinish | None = None  # what the model just gave, not looked at yet
@@ -71,7 +73,7 @@ class Loop:
         self._steps = self._run_steps()
         self._inside = False
         self._tail: deque[Event] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: list[asyncio.TimerHandle] = []
         self._interrupt: StopReason | None = None
         self._interrupted_task: asyncio.Task[Any] | None = None
         self._cancelling = 0
@@ -132,8 +134,8 @@ class Loop:
     async def _end(self, error: BaseException | None) -> None:
         """Cancels what still works, closes the log, and raises what only the pulling task must see."""
         self._inside = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._timers:
+            timer.cancel()
         passing = self._judge(error)
         try:
             await self._clean_up()
@@ -170,6 +172,8 @@ class Loop:
         if self._interrupt is not None and cancelled_by_us and not isinstance(error, KeyboardInterrupt):
             self.stop = self._interrupt
             self._referee.limit = "seconds" if self.stop is StopReason.BUDGET else None
+            if self.stop is StopReason.ERROR:  # nothing else ends a run like this from outside
+                self.error = _run_error(self._attempts.out_of_time())
             return None
         if error is None:
             return None
@@ -217,27 +221,32 @@ class Loop:
     # The steps
 
     async def _run_steps(self) -> AsyncGenerator[Event, None]:
-        if (seconds := self._agent.limits.seconds) is not None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self.interrupt, StopReason.BUDGET)
         agent, given = self._agent, self._given
+        self._set_timers()
         yield self._emit(RunStart(agent.name, model_ref(agent.model), given.new, given.history))
         await self._prepare()
         while self.stop is None:
             yield self._emit(StepStart(len(self._records), self._referee.correction))
-            stream = agent.model.stream(await self._request())
+            stream = open_stream(agent.model, await self._request(), self._attempts.stream)
             try:
                 async for event in stream:
                     if (passed := self._pass(event)) is not None:
                         yield passed
             finally:
-                if (aclose := getattr(stream, "aclose", None)) is not None:
-                    await aclose()
+                await close(stream)
             yield self._emit(self._take_answer())
             assert self._phase is not None
             while (tool_event := await self._phase.next_event()) is not None:
                 yield self._emit(tool_event)
             yield self._emit(self._close_step())
             self.stop = await self._referee.decide(self._records)
+
+    def _set_timers(self) -> None:
+        loop = asyncio.get_running_loop()
+        if (seconds := self._agent.limits.seconds) is not None:
+            self._timers.append(loop.call_later(seconds, self.interrupt, StopReason.BUDGET))
+        if (deadline := self._attempts.start()) is not None:
+            self._timers.append(loop.call_at(deadline, self.interrupt, StopReason.ERROR))
 
     async def _prepare(self) -> None:
         """Enters the toolsets and settles the instructions, once for the run, so that the prefix stays stable."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from treadle.errors import ConfigError
+from treadle.errors import ConfigError, UnsupportedError
 from treadle.messages import Message, ModelRef
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from treadle.events import ModelEvent
 
@@ -149,3 +150,72 @@ class Model(Protocol):
 def model_ref(model: Model) -> ModelRef:
     """The model's `provider:name`."""
     return ModelRef(model.provider, model.name)
+
+
+def as_model(model: Model | str) -> Model:
+    """`model`, or the one that `"provider:name"` names."""
+    if isinstance(model, str):
+        from treadle.providers import resolve
+
+        return resolve(model)
+    if not isinstance(model, Model):
+        raise ConfigError(f'model is a Model or a "provider:name" string, and is {model!r:.80}')
+    return model
+
+
+# The optional parts of the seam
+
+
+def check_request(model: Model, request: ModelRequest) -> None:
+    """Asks the model whether it takes `request`, if it can tell."""
+    if (check := getattr(model, "check", None)) is not None:
+        check(request)
+
+
+async def count_tokens(model: Model, request: ModelRequest) -> int:
+    """The input tokens of `request`, by the provider's own counter. Raises `UnsupportedError` where there is none."""
+    count = getattr(model, "count_tokens", None)
+    if count is None or not model.capabilities.token_counting:
+        ref = str(model_ref(model))
+        raise UnsupportedError(f"{ref} has no token counter", model=ref, feature="token_counting")
+    return int(await count(request))
+
+
+async def close(thing: Any) -> None:
+    """Closes a model, or an answer that is still streaming, if that has a way to be closed."""
+    if (aclose := getattr(thing, "aclose", None)) is not None:
+        await aclose()
+
+
+# What may stand between agents and their models
+
+
+class Interceptor(Protocol):
+    """Answers in the model's stead, or listens: what records and replays.
+
+    `ask` leads on to the model and its retries. `sent` is told of each HTTP request that went out, signed as it was, so
+    that none of its secrets is kept.
+    """
+
+    def stream(
+        self, model: Model, request: ModelRequest, ask: Callable[[ModelRequest], AsyncIterator[ModelEvent]], /
+    ) -> AsyncIterator[ModelEvent]: ...
+    async def count_tokens(self, model: Model, request: ModelRequest, /) -> int: ...
+    def sent(self, url: str, headers: Mapping[str, str], /) -> None: ...
+
+
+interceptor: ContextVar[Interceptor | None] = ContextVar("treadle_interceptor", default=None)
+
+
+def open_stream(
+    model: Model, request: ModelRequest, ask: Callable[[ModelRequest], AsyncIterator[ModelEvent]]
+) -> AsyncIterator[ModelEvent]:
+    """What `ask` answers to a request of an agent's, or whoever stands between them."""
+    between = interceptor.get()
+    return ask(request) if between is None else between.stream(model, request, ask)
+
+
+async def ask_count(model: Model, request: ModelRequest) -> int:
+    """`count_tokens` for an agent, by way of whoever stands between them."""
+    between = interceptor.get()
+    return await (count_tokens(model, request) if between is None else between.count_tokens(model, request))

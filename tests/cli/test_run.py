@@ -10,7 +10,9 @@ import pytest
 from support.program import call, text
 from treadle import RunFinish, ToolFinish, decode_event
 
-SUMMARY = re.compile(r"^\d+ steps?, (at least )?[\d,]+ tokens?, (\$[\d.]+, )?[\d.]+ s(, stopped: .+)?$")
+SUMMARY = re.compile(
+    r"^\d+ steps?, (at least )?[\d,]+ tokens?, (\$[\d.]+, |~\$[\d.]+ \(estimate\), )?[\d.]+ s(, stopped: .+)?$"
+)
 
 
 def one_complaint(outcome, code: int) -> str:
@@ -330,3 +332,20 @@ def test_main_returns_the_exit_code_and_leaves_the_process_as_it_was(monkeypatch
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     assert sys.stdout is out
     assert "stand-in" in capsys.readouterr().out
+
+
+def test_the_summary_estimates_a_cost_that_the_provider_does_not_tell(treadle, chat):
+    server = chat(call("read_file", '{"path": "notes.txt"}'), text("Hello"))
+    treadle.environ["OPENAI_BASE_URL"] = server.server.url
+    last = treadle("run", "-m", "openai-chat:gpt-4o", "hi").err.splitlines()[-1]
+    # Twice 100 tokens in at 2.50 dollars for a million and 20 out at 10.
+    assert last.startswith("2 steps, 240 tokens, ~$0.0009 (estimate), ") and SUMMARY.match(last)
+
+
+def test_no_cost_is_estimated_for_a_server_of_ones_own_or_without_the_price_list(treadle, chat):
+    server = chat(text("Hello"), text("Hello"))
+    assert "$" not in treadle("run", "-m", "openai-chat:gpt-4o", "--base-url", server.server.url, "hi").err
+    treadle.environ["OPENAI_BASE_URL"] = server.server.url
+    (treadle.folder / "genai_prices.py").write_text("raise ImportError")
+    treadle.environ["PYTHONPATH"] = str(treadle.folder)
+    assert "$" not in treadle("run", "-m", "openai-chat:gpt-4o", "hi").err

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import random
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anthropic
 import pytest
 
 from support.claude import collect, consistent
-from treadle.errors import AuthenticationError, InvalidRequestError, ModelError
+from support.feeding import cuts, feed
+from support.recorded import error_of
+from treadle.errors import ModelError
 from treadle.messages import (
     ProviderPart,
     ReasoningPart,
@@ -24,30 +23,14 @@ from treadle.messages import (
     UserMessage,
 )
 from treadle.model import HostedMCP, ModelRequest, Reasoning, ToolSpec
-from treadle.providers.anthropic import AnthropicModel
-from treadle.providers.anthropic._errors import refusal_error
+from treadle.providers import resolve
 from treadle.providers.anthropic._models import traits_of
 from treadle.providers.anthropic._request import RequestWriter
-from treadle.providers.anthropic._stream import AnswerReader
 from treadle.usage import StopReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from treadle.events import ModelFinish
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-FOLDER = Path(os.environ.get("TREADLE_RECORDINGS") or REPOSITORY.parent / "shared" / "recordings")
-NAMES = sorted(path.stem for path in FOLDER.glob("anthropic--*.json"))
-
-# Recordings that are not replayed here, each with the reason.
-LEFT_OUT: dict[str, str] = {}
-ERRORS: dict[tuple[str, int], type[ModelError]] = {
-    ("anthropic--error-identity-edge-auth-rejection-carries-identity", 0): AuthenticationError,
-    ("anthropic--explicit-effort-xhigh-unsupported-model-errors", 0): InvalidRequestError,
-    ("anthropic--model-name-suggestion-anthropic", 0): InvalidRequestError,
-}
-COUNTS = ("anthropic--count-tokens-with-adaptive-thinking-and-output-tools", 0)
 STOPS = {
     "end_turn": StopReason.END,
     "stop_sequence": StopReason.END,
@@ -59,9 +42,10 @@ STOPS = {
 # Recorded requests have these made ASCII.
 ASCII = str.maketrans({"\u2013": "-", "\u2014": "-", "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"'})
 
-each_recording = pytest.mark.parametrize(
-    "name", NAMES or [pytest.param("", marks=pytest.mark.skip(f"no recordings in {FOLDER}: set TREADLE_RECORDINGS"))]
-)
+
+def counts(exchange: dict[str, Any]) -> bool:
+    """Whether tokens were to be counted."""
+    return "/count_tokens" in exchange["request"]["path"]
 
 
 # A reader of its own, as simple as can be
@@ -173,47 +157,20 @@ def compare_usage(finish: ModelFinish, counts: dict[str, Any]) -> None:
 # The adapter, fed directly: any cut
 
 
-def reader() -> AnswerReader:
-    return AnswerReader("m", lambda refusal: refusal_error(refusal, "m", None))
-
-
-def feed(response: dict[str, Any], cut: Callable[[], int]) -> list[Any]:
-    found = reader()
-    found.is_document = "json" in response["headers"].get("content-type", "")
-    body = response["body"].encode()
-    events, at = [], 0
-    while at < len(body):
-        size = cut()
-        events += found.feed(body[at : at + size])
-        at += size
-    events += found.end()
-    return [*events, found.finish()]
-
-
-def whole() -> int:
-    return 1 << 30
-
-
-def cuts() -> dict[str, Callable[[], int]]:
-    dice = random.Random(7)
-    return {"1": lambda: 1, "3": lambda: 3, "7": lambda: 7, "whole": whole, "random": lambda: dice.randint(1, 60)}
-
-
 def answers(recording: dict[str, Any], name: str) -> list[tuple[int, dict[str, Any]]]:
     """The exchanges that hold an answer."""
     return [
         (number, exchange)
         for number, exchange in enumerate(recording["exchanges"])
-        if (name, number) not in ERRORS and (name, number) != COUNTS
+        if not error_of(name, number, exchange["response"]) and not counts(exchange)
     ]
 
 
-@each_recording
-def test_each_recording_gives_what_its_body_holds_however_it_is_cut(recordings: Any, name: str) -> None:
-    for _, exchange in answers(recordings.load(name), name):
+def test_each_recording_gives_what_its_body_holds_however_it_is_cut(recordings: Any, anthropic_recording: str) -> None:
+    for _, exchange in answers(recordings.load(anthropic_recording), anthropic_recording):
         expected = naive(exchange["response"]["body"])
-        for cut in cuts().values():
-            events = feed(exchange["response"], cut)
+        for cut in cuts():
+            events = feed("anthropic", "anthropic", exchange["response"], cut)
             consistent(events)
             if expected["stop_reason"] == "pause_turn":
                 assert events[-1].stop is StopReason.OTHER
@@ -225,23 +182,25 @@ def test_each_recording_gives_what_its_body_holds_however_it_is_cut(recordings: 
 
 
 @pytest.mark.parametrize("options", [{}, {"split": 7}, {"split_random": 50, "seed": 4}], ids=["whole", "7", "random"])
-@each_recording
-async def test_each_recording_replays_over_http(recordings: Any, name: str, options: dict[str, Any]) -> None:
-    recording = recordings.load(name)
-    with recordings.server(name, **options) as server:
-        asked = AnthropicModel("m", base_url=server.base_url, api_key="k")
+async def test_each_recording_replays_over_http(
+    recordings: Any, anthropic_recording: str, options: dict[str, Any]
+) -> None:
+    recording = recordings.load(anthropic_recording)
+    with recordings.server(anthropic_recording, **options) as server:
+        asked: Any = resolve("anthropic:m", base_url=server.base_url, api_key="k")
         numbers = iter(range(len(recording["exchanges"])))
         for number in numbers:
             response = recording["exchanges"][number]["response"]
-            if (name, number) == COUNTS:
+            expected = error_of(anthropic_recording, number, response)
+            if expected is None and counts(recording["exchanges"][number]):
                 count = await asked.count_tokens(ModelRequest(None, (UserMessage("hi"),)))
                 assert count == json.loads(response["body"])["input_tokens"]
-            elif (expected := ERRORS.get((name, number))) is not None:
+            elif expected is not None:
                 with pytest.raises(ModelError) as caught:
                     await collect(asked)
-                assert type(caught.value) is expected
+                assert isinstance(caught.value, expected)
                 assert "\n" not in str(caught.value)
-                assert caught.value.status == response["status"]
+                assert caught.value.status == response["status"] or response["status"] == 200
             else:
                 events = await collect(asked)
                 consistent(events)
@@ -267,19 +226,22 @@ def compare_joined(finish: ModelFinish, recording: dict[str, Any]) -> None:
     compare(finish, {**second, "content": first["content"] + second["content"], "usage": usage})
 
 
-@each_recording
-async def test_each_recording_parses_as_the_anthropic_client_parses_it(recordings: Any, name: str) -> None:
-    recording = recordings.load(name)
-    with recordings.server(name) as server:
+async def test_each_recording_parses_as_the_anthropic_client_parses_it(
+    recordings: Any, anthropic_recording: str
+) -> None:
+    recording = recordings.load(anthropic_recording)
+    with recordings.server(anthropic_recording) as server:
         async with anthropic.AsyncAnthropic(base_url=server.base_url, api_key="k", max_retries=0) as client:
             for number, exchange in enumerate(recording["exchanges"]):
-                if (name, number) == COUNTS:
+                if counts(exchange):
                     await client.messages.count_tokens(model="m", messages=[{"role": "user", "content": "x"}])
-                elif (name, number) in ERRORS:
+                elif error_of(anthropic_recording, number, exchange["response"]):
                     with pytest.raises(anthropic.APIError):
                         await oracle(client, exchange)
                 else:
-                    compare_oracle(feed(exchange["response"], lambda: 4096)[-1], await oracle(client, exchange))
+                    compare_oracle(
+                        feed("anthropic", "anthropic", exchange["response"])[-1], await oracle(client, exchange)
+                    )
 
 
 async def oracle(client: Any, exchange: dict[str, Any]) -> Any:
@@ -314,14 +276,13 @@ def compare_oracle(finish: ModelFinish, expected: Any) -> None:
 # What goes back
 
 
-@each_recording
-def test_an_answer_goes_back_as_it_came(recordings: Any, name: str) -> None:
+def test_an_answer_goes_back_as_it_came(recordings: Any, anthropic_recording: str) -> None:
     """Every block of every answer, in its order; blank texts, and thinking at the very end, are left out."""
-    for _, exchange in answers(recordings.load(name), name):
+    for _, exchange in answers(recordings.load(anthropic_recording), anthropic_recording):
         expected = naive(exchange["response"]["body"])
         if expected["stop_reason"] in ("pause_turn", "max_tokens"):
             continue
-        message = feed(exchange["response"], lambda: 4096)[-1].message
+        message = feed("anthropic", "anthropic", exchange["response"])[-1].message
         body = json.loads(RequestWriter("m", traits_of("m")).body(ModelRequest(None, (UserMessage("x"), message))))
         written = body["messages"][1]["content"] if len(body["messages"]) > 1 else []
         sendable = [
@@ -334,21 +295,16 @@ def sent_block(block: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key != "args" and not (key == "citations" and not value)}
 
 
-def test_the_next_request_carries_back_what_the_recorded_one_does(recordings: Any) -> None:
-    compared = 0
-    for name in NAMES:
-        exchanges = recordings.load(name)["exchanges"]
-        for number, (exchange, following) in enumerate(itertools.pairwise(exchanges)):
-            if (name, number) in ERRORS or (name, number) == COUNTS:
-                continue
-            finish = feed(exchange["response"], lambda: 4096)[-1]
-            asked, messages = following["request"]["body"], following["request"]["body"]["messages"]
-            depth = len(exchange["request"]["body"]["messages"])
-            if len(messages) <= depth or messages[:depth] != exchange["request"]["body"]["messages"]:
-                continue  # another conversation, or other marks
+def test_the_next_request_carries_back_what_the_recorded_one_does(recordings: Any, anthropic_recording: str) -> None:
+    exchanges = recordings.load(anthropic_recording)["exchanges"]
+    for number, (exchange, following) in enumerate(itertools.pairwise(exchanges)):
+        asked, before = following["request"]["body"], exchange["request"]["body"]
+        if error_of(anthropic_recording, number, exchange["response"]) or counts(exchange) or not (asked and before):
+            continue
+        finish = feed("anthropic", "anthropic", exchange["response"])[-1]
+        messages, depth = asked["messages"], len(before["messages"])
+        if len(messages) > depth and messages[:depth] == before["messages"]:  # no other conversation, nor other marks
             compare_request(finish, messages[depth], messages[depth + 1 :], asked)
-            compared += 1
-    assert not NAMES or compared >= 12
 
 
 def compare_request(finish: ModelFinish, turn: dict[str, Any], rest: list[Any], asked: dict[str, Any]) -> None:
@@ -425,14 +381,3 @@ def test_options_go_out_as_recorded(recordings: Any) -> None:
     specs = tuple(ToolSpec(item["name"], item["description"], item["input_schema"]) for item in asked["tools"])
     body = json.loads(writer.body(ModelRequest("i", (UserMessage("x"),), specs)))
     assert body["tools"] == asked["tools"]
-
-
-# The list is whole
-
-
-def test_no_recording_is_left_out_without_a_reason(recordings: Any) -> None:
-    names = {entry["name"] for entry in recordings.index if entry["provider"] == "anthropic"}
-    assert names == set(NAMES) | set(LEFT_OUT)
-    assert set(LEFT_OUT).isdisjoint(NAMES)
-    assert len(NAMES) >= 50
-    assert {name for name, _ in ERRORS} <= names

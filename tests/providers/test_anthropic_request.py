@@ -130,6 +130,26 @@ def test_what_a_model_does_not_take_is_refused_and_named(name: str, feature: str
     assert (caught.value.feature, caught.value.model) == (feature, f"anthropic:{name}")
 
 
+def test_everything_that_does_not_fit_is_named_at_once() -> None:
+    request = ModelRequest(
+        None,
+        (UserMessage((FilePart("application/zip", data="AA"), FilePart("audio/wav", data="AA"))),),
+        output_schema={"type": "object"},
+        reasoning=Reasoning(effort="high", budget_tokens=100),
+        settings=ModelSettings(seed=1),
+    )
+    asked = AnthropicModel("claude-sonnet-4-0")
+    for refuse in (asked.check, asked._writer.body, asked._writer.counting_body):
+        with pytest.raises(UnsupportedError) as caught:
+            refuse(request)
+        assert str(caught.value) == (
+            "anthropic:claude-sonnet-4-0 takes no output schema; no reasoning effort: give budget_tokens instead; "
+            "no reasoning budget below 1024 tokens; no seed: leave it out of the settings; "
+            "no file of type application/zip; no file of type audio/wav"
+        )
+        assert caught.value.feature == "output_schema"
+
+
 def test_a_budget_that_leaves_no_room_for_an_answer_is_refused() -> None:
     with pytest.raises(ConfigError, match="set max_output_tokens above it"):
         body(reasoning=Reasoning(budget_tokens=4096), max_output_tokens=4096)
@@ -548,7 +568,7 @@ def test_the_messages_of_a_step_begin_with_the_bytes_of_the_step_before() -> Non
 
 @given(transcripts)
 def test_any_transcript_can_be_sent_and_its_beginnings_stay_the_same(messages: list[Message]) -> None:
-    plain = [message for message in repair(messages) if not _holds_files(message)]
+    plain = repair([message for message in messages if not _holds_files(message)])
     asked, last = writer(), b""
     for length in range(1, len(plain) + 1):
         try:
@@ -592,7 +612,7 @@ def test_what_is_kept_of_messages_is_given_up_with_them() -> None:
     asked.body(ModelRequest(None, tuple(messages)))
     del messages
     gc.collect()
-    assert not asked._writer._places
+    assert not asked._writer._ids._places
     assert len(asked._messages) == 0
 
 

@@ -29,8 +29,9 @@ from treadle.messages import (
     ToolResultPart,
     UserMessage,
 )
-from treadle.model import ModelRequest, ModelSettings, Reasoning, ToolSpec
+from treadle.model import HostedMCP, ModelRequest, ModelSettings, Reasoning, ToolSpec
 from treadle.providers._dialects import DIALECTS, Dialect
+from treadle.providers._endpoint import for_model
 from treadle.providers.openai_chat import OpenAIChatModel
 from treadle.providers.openai_chat._request import RequestWriter
 from treadle.transcript import repair
@@ -38,15 +39,18 @@ from treadle.usage import StopReason
 
 TOOL = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
 OWN = ModelRef("openai-chat", "m")
+WITH_TOOLS = sorted(DIALECTS.keys() - {"perplexity", "snowflake"})  # the model "m" takes none there
 
 
-def writer(provider: str = "openai-chat", dialect: Dialect | None = None) -> RequestWriter:
-    return RequestWriter(provider, "m", dialect or DIALECTS.get(provider, Dialect()))
+def writer(provider: str = "openai-chat", dialect: Dialect | None = None, name: str = "m") -> RequestWriter:
+    row = dialect or DIALECTS.get(provider, Dialect())
+    return RequestWriter(provider, name, for_model(row, name, row.models))
 
 
-def body(*messages: Message, provider: str = "openai-chat", **more: Any) -> Any:
+def body(*messages: Message, provider: str = "openai-chat", name: str = "m", **more: Any) -> Any:
     """The body of a request with these messages."""
-    return json.loads(writer(provider).body(ModelRequest(more.pop("instructions", None), messages or HELLO, **more)))
+    request = ModelRequest(more.pop("instructions", None), messages or HELLO, **more)
+    return json.loads(writer(provider, name=name).body(request))
 
 
 def sent(*messages: Message, provider: str = "openai-chat") -> list[dict[str, Any]]:
@@ -125,16 +129,102 @@ def test_what_a_server_does_not_take_is_refused_and_named() -> None:
     with pytest.raises(UnsupportedError, match="no reasoning budget"):
         body(reasoning=Reasoning(budget_tokens=100))
     with pytest.raises(UnsupportedError, match="no reasoning effort"):
-        body(reasoning=Reasoning(effort="high"), provider="deepseek")
+        body(reasoning=Reasoning(effort="high"), provider="lmstudio")
     with pytest.raises(UnsupportedError, match="no output schema"):
         body(output_schema={"type": "object"}, provider="groq")
-    with pytest.raises(UnsupportedError, match="no hosted tools"):
+    with pytest.raises(UnsupportedError, match="no hosted web search"):
         body(hosted_web_search=True)
+    with pytest.raises(UnsupportedError, match="no tools"):
+        body(tools=(TOOL,), provider="perplexity")
+
+
+def test_everything_that_does_not_fit_is_named_at_once() -> None:
+    request = ModelRequest(
+        None,
+        (
+            UserMessage(
+                (FilePart("audio/wav", data="AAAA"), TextPart("hello"), FilePart("application/zip", data="AA"))
+            ),
+            UserMessage((FilePart("image/png", data="AAAA"),)),
+        ),
+        output_schema={"type": "object"},
+        reasoning=Reasoning(effort="high", budget_tokens=100),
+        settings=ModelSettings(seed=1, stop_sequences=("x",)),
+        hosted_mcp=(HostedMCP("a", "https://a"),),
+        hosted_web_search=True,
+    )
+    asked = OpenAIChatModel("m", dialect=Dialect(settings=frozenset(), output_schema=False), base_url="http://x")
+    faults = (
+        "openai-chat:m takes no hosted MCP servers: leave out hosted_mcp; no hosted web search: leave out "
+        "hosted_web_search; no output schema; no reasoning effort: leave out effort; no reasoning budget: leave out "
+        "budget_tokens; no seed: leave it out of the settings; no stop_sequences: leave it out of the settings; "
+        "no file of type audio/wav; no file of type application/zip"
+    )
+    for refuse in (asked.check, asked._writer.body):
+        with pytest.raises(UnsupportedError) as caught:
+            refuse(request)
+        assert str(caught.value) == faults
+        assert (caught.value.feature, caught.value.model) == ("hosted_mcp", "openai-chat:m")
 
 
 def test_reasoning_effort_passes_through() -> None:
     assert body(reasoning=Reasoning(effort="minimal"))["reasoning_effort"] == "minimal"
     assert "reasoning_effort" not in body(reasoning=Reasoning(show=True))
+
+
+@pytest.mark.parametrize(
+    ("provider", "reasoning", "told"),
+    [
+        ("deepseek", Reasoning(effort="max"), {"reasoning_effort": "max"}),
+        ("deepseek", Reasoning(effort="none"), {"thinking": {"type": "disabled"}}),
+        ("moonshot", Reasoning(effort="low"), {"reasoning_effort": "low"}),
+        ("moonshot", Reasoning(effort="none"), {"thinking": {"type": "disabled"}}),
+        ("zai", Reasoning(), {"thinking": {"type": "enabled", "clear_thinking": False}}),
+        ("zai", Reasoning(effort="none"), {"thinking": {"type": "disabled"}}),
+        ("alibaba", Reasoning(budget_tokens=99), {"enable_thinking": True, "thinking_budget": 99}),
+        ("openai-chat", Reasoning(effort="none"), {"reasoning_effort": "none"}),
+    ],
+)
+def test_each_server_is_told_in_its_words_how_much_to_reason(
+    provider: str, reasoning: Reasoning, told: dict[str, Any]
+) -> None:
+    assert body(provider=provider, reasoning=reasoning) == {**body(provider=provider), **told}
+
+
+@pytest.mark.parametrize(
+    ("provider", "name", "refused"),
+    [
+        ("openai-chat", "gpt-4o", "effort"),
+        ("openai-chat", "gpt-3.5-turbo", "output_schema"),
+        ("openai-chat", "gpt-4o-audio-preview", "output_schema"),
+        ("openai-chat", "o4-mini", "temperature"),
+        ("openai-chat", "gpt-5-mini", "temperature"),
+        ("openai-chat", "gpt-5-2025-08-07", "stop_sequences"),
+        ("xai", "grok-4-0709", "effort"),
+        ("xai", "grok-4.20-0309-reasoning", "effort"),
+        ("xai", "grok-4-1-fast-non-reasoning", "effort"),
+        ("xai", "grok-4.3", "stop_sequences"),
+        ("snowflake", "llama3.1-70b", "output_schema"),
+    ],
+)
+def test_models_of_one_provider_differ(provider: str, name: str, refused: str) -> None:
+    settings = ModelSettings(temperature=0.5, stop_sequences=("x",))
+    with pytest.raises(UnsupportedError, match=refused if refused in ("temperature", "stop_sequences") else "no "):
+        body(
+            provider=provider,
+            name=name,
+            settings=settings if refused in ("temperature", "stop_sequences") else None,
+            reasoning=Reasoning(effort="low") if refused == "effort" else None,
+            output_schema={"type": "object"} if refused == "output_schema" else None,
+        )
+
+
+@pytest.mark.parametrize("name", ["gpt-5.1", "gpt-5.6-sol", "a-name-of-tomorrow"])
+def test_a_model_that_is_in_no_table_gets_everything(name: str) -> None:
+    found = body(
+        name=name, settings=ModelSettings(temperature=0.5, stop_sequences=("x",)), reasoning=Reasoning(effort="ultra")
+    )
+    assert (found["temperature"], found["stop"], found["reasoning_effort"]) == (0.5, ["x"], "ultra")
 
 
 def test_extra_body_is_merged_untouched_and_wins() -> None:
@@ -248,7 +338,7 @@ def test_a_file_that_cannot_travel_is_refused_by_its_type(part: FilePart, provid
     ],
 )
 def test_arguments_always_go_out_as_a_json_object(args: str, written: str) -> None:
-    for provider in DIALECTS:
+    for provider in WITH_TOOLS:
         (found,) = sent(*HELLO, said(call(args=args)), answered(("c", "r")), provider=provider)[1]["tool_calls"]
         assert found["function"] == {"name": "add", "arguments": written}
 
@@ -386,22 +476,31 @@ def test_mistral_gets_its_thinking_back_in_the_content() -> None:
     assert messages[1]["content"] == [thinking, {"type": "text", "text": "t"}]
 
 
-def test_deepseek_gets_reasoning_back_with_calls_only_and_older_turns_may_lack_it() -> None:
+def test_deepseek_gets_no_answer_back_without_reasoning() -> None:
     own = ModelRef("deepseek", "m")
     plain = sent(*HELLO, said(ReasoningPart("r"), TextPart("t"), model=own), *HELLO, provider="deepseek")
-    assert plain[1] == {"role": "assistant", "content": "t"}
+    assert plain[1] == {"role": "assistant", "content": "t", "reasoning_content": "r"}
     without = sent(*HELLO, said(call(), model=own), answered(("c", "1")), provider="deepseek")
-    assert "reasoning_content" not in without[1]
+    assert without[1]["reasoning_content"] == " "
 
 
-def test_reasoning_of_another_provider_is_dropped() -> None:
+@pytest.mark.parametrize(("provider", "written"), [("llamacpp", None), ("deepseek", " ")])
+def test_reasoning_of_another_provider_is_dropped(provider: str, written: str | None) -> None:
     messages = sent(
         *HELLO,
         said(ReasoningPart("r"), call(), model=ModelRef("ollama", "m")),
         answered(("c", "1")),
-        provider="deepseek",
+        provider=provider,
     )
-    assert "reasoning_content" not in messages[1]
+    assert messages[1].get("reasoning_content") == written
+
+
+def test_glm_at_cerebras_gets_its_reasoning_back_in_tags_and_others_in_a_field() -> None:
+    answer = said(ReasoningPart("hm"), TextPart("4"), model=ModelRef("cerebras", "zai-glm-4.7"))
+    tagged = body(*HELLO, answer, *HELLO, provider="cerebras", name="zai-glm-4.7")["messages"][1]
+    assert tagged == {"role": "assistant", "content": "<think>\nhm\n</think>\n\n4"}
+    plain = body(*HELLO, answer, *HELLO, provider="cerebras", name="gpt-oss-120b")["messages"][1]
+    assert plain == {"role": "assistant", "content": "4", "reasoning": "hm"}
 
 
 def test_opaque_reasoning_goes_back_to_its_own_provider_only() -> None:
@@ -432,7 +531,7 @@ def grown(steps: int) -> list[Message]:
     return messages
 
 
-@pytest.mark.parametrize("provider", sorted(DIALECTS))
+@pytest.mark.parametrize("provider", WITH_TOOLS)
 def test_the_messages_of_a_step_begin_with_the_bytes_of_the_step_before(provider: str) -> None:
     asked, messages = writer(provider), grown(6)
     bodies = [
@@ -446,7 +545,7 @@ def test_the_messages_of_a_step_begin_with_the_bytes_of_the_step_before(provider
 
 @given(transcripts)
 def test_any_transcript_can_be_sent_and_its_beginnings_stay_the_same(messages: list[Message]) -> None:
-    plain = [message for message in repair(messages) if not _holds_files(message)]
+    plain = repair([message for message in messages if not _holds_files(message)])
     asked, last = writer(), b""
     for end in range(1, len(plain) + 1):
         try:
@@ -541,19 +640,20 @@ def test_numbers_that_json_lacks_go_out_as_null() -> None:
 
 def test_the_key_is_looked_for_with_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
     for provider, dialect in DIALECTS.items():
-        if dialect.key_variable:
-            monkeypatch.delenv(dialect.key_variable, raising=False)
-        OpenAIChatModel("m", provider=provider)
+        for variable in dialect.key.variables:
+            monkeypatch.delenv(variable, raising=False)
+        OpenAIChatModel("m", provider=provider, base_url=dialect.base_url or "https://x")
 
 
-@pytest.mark.parametrize("provider", [name for name, dialect in DIALECTS.items() if dialect.key_required])
+@pytest.mark.parametrize("provider", [name for name, row in DIALECTS.items() if row.key.required and name != "azure"])
 async def test_a_missing_key_is_an_error_that_names_its_variable(
     provider: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    variable = str(DIALECTS[provider].key_variable)
-    monkeypatch.delenv(variable, raising=False)
-    with pytest.raises(AuthenticationError, match=f"no API key: set {variable} or pass api_key") as caught:
-        await collect(OpenAIChatModel("m", provider=provider))
+    dialect = DIALECTS[provider]
+    for variable in dialect.key.variables:
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(AuthenticationError, match=f"no API key: set {dialect.key.variables[0]} or ") as caught:
+        await collect(OpenAIChatModel("m", provider=provider, base_url=None if dialect.base_url else "https://x"))
     assert (caught.value.status, caught.value.retryable) == (None, False)
 
 
@@ -589,3 +689,22 @@ async def test_openais_address_may_come_from_the_environment(monkeypatch: pytest
 
 def test_a_key_shows_in_no_text_of_the_model() -> None:
     assert "sk-secret" not in repr(OpenAIChatModel("m", api_key="sk-secret"))
+
+
+@pytest.mark.parametrize(
+    ("base", "path"),
+    [
+        ("", "/openai/v1/chat/completions"),
+        ("/", "/openai/v1/chat/completions"),
+        ("/openai/v1/", "/openai/v1/chat/completions"),
+        ("/models?api-version=2024-05-01-preview", "/models/chat/completions?api-version=2024-05-01-preview"),
+    ],
+)
+async def test_azure_is_found_at_each_of_its_addresses(base: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "k")
+    monkeypatch.delenv("AZURE_OPENAI_BASE_URL", raising=False)
+    async with Loopback(Reply((sse(text("hi"), DONE),))) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", f"{server.origin}{base}")
+        await collect(OpenAIChatModel("mine", provider="azure"))
+    (seen,) = server.requests
+    assert (seen.path, seen.headers["api-key"], seen.headers.get("authorization")) == (path, "k", None)

@@ -332,7 +332,7 @@ def run_script(code: str, *flags: str) -> None:
 
 
 def test_two_runs_of_asyncio_with_one_model_leave_nothing_open() -> None:
-    run_script("asyncio.run(once(2)); asyncio.run(once()); assert not list(_connection._clients)")
+    run_script("asyncio.run(once(2)); asyncio.run(once()); assert not _connection._clients.loops")
 
 
 def test_a_loop_closed_by_hand_does_not_harm_the_next() -> None:
@@ -343,7 +343,7 @@ loop.run_until_complete(once())
 loop.run_until_complete(loop.shutdown_asyncgens())
 loop.close()
 asyncio.run(once())
-assert not list(_connection._clients)
+assert not _connection._clients.loops
 """
     )
 
@@ -357,7 +357,7 @@ loop.close()
 
 async def next_one():
     await once()
-    assert list(_connection._clients) == [asyncio.get_running_loop()]
+    assert _connection._clients.loops == [asyncio.get_running_loop()]
 
 asyncio.run(next_one())
 """,

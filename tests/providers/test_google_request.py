@@ -132,12 +132,13 @@ def test_a_tool_without_parameters_declares_none() -> None:
         assert declared == {"name": "now", "description": ""}
 
 
-def test_reasoning_is_a_level_a_budget_or_both_and_shown_on_demand() -> None:
+def test_reasoning_is_a_level_or_a_budget_which_wins_and_shown_on_demand() -> None:
     def thinking(name: str = NEW, **given: Any) -> Any:
         return body(name=name, reasoning=Reasoning(**given)).get("generationConfig", {}).get("thinkingConfig")
 
     assert thinking(effort="low", show=True) == {"thinkingLevel": "low", "includeThoughts": True}
     assert thinking(OLD, budget_tokens=0) == {"thinkingBudget": 0}
+    assert thinking(effort="low", budget_tokens=512) == {"thinkingBudget": 512}
     assert thinking() is None
     with pytest.raises(UnsupportedError) as caught:
         thinking(OLD, effort="low")
@@ -192,6 +193,47 @@ def test_what_models_can_do_depends_on_their_generation() -> None:
     assert GoogleModel("gemini-flash-latest").capabilities == new
     assert GoogleModel("tunedModels/mine").capabilities == new
     assert new.token_counting and new.files and new.hosted_web_search and not new.hosted_mcp
+    plain = GoogleModel("gemini-2.0-flash").capabilities
+    assert (plain.reasoning, plain.effort, plain.min_reasoning_budget) == (False, False, None)
+    assert GoogleModel("gemini-2.5-pro").capabilities.min_reasoning_budget == 128
+    assert not GoogleModel("gemini-2.5-flash-image").capabilities.tools
+
+
+def test_everything_that_does_not_fit_is_named_at_once() -> None:
+    request = ModelRequest(
+        None,
+        (UserMessage((FilePart("application/zip", data="AA"), FilePart("model/x", data="AA"))),),
+        (TOOL,),
+        output_schema={"type": "object"},
+        reasoning=Reasoning(effort="high"),
+        hosted_mcp=(HostedMCP("a", "https://a"),),
+        hosted_web_search=True,
+    )
+    asked = GoogleModel(OLD)
+    for refuse in (asked.check, asked._writer.body, asked._writer.count_body):
+        with pytest.raises(UnsupportedError) as caught:
+            refuse(request)
+        assert str(caught.value) == (
+            f"google:{OLD} takes no hosted MCP servers: leave out hosted_mcp; "
+            "no hosted web search beside tools: leave out one of them; "
+            "no output schema beside tools: leave out one of them; no reasoning effort: give budget_tokens instead; "
+            "no file of type application/zip; no file of type model/x"
+        )
+        assert caught.value.feature == "hosted_mcp"
+
+
+@pytest.mark.parametrize(
+    ("name", "reasoning", "feature"),
+    [
+        ("gemini-2.0-flash", Reasoning(budget_tokens=100), "reasoning"),
+        ("gemini-2.5-pro", Reasoning(budget_tokens=100), "min_reasoning_budget"),
+        ("gemini-2.5-flash", Reasoning(effort="low"), "effort"),
+    ],
+)
+def test_what_a_model_cannot_reason_is_refused(name: str, reasoning: Reasoning, feature: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        body(name=name, reasoning=reasoning)
+    assert caught.value.feature == feature
 
 
 # Messages
@@ -399,7 +441,7 @@ def test_the_messages_of_a_step_begin_with_the_bytes_of_the_step_before(name: st
 
 @given(transcripts, st.sampled_from([OLD, NEW]))
 def test_any_transcript_can_be_sent_and_its_beginnings_stay_the_same(messages: list[Message], name: str) -> None:
-    plain = [message for message in repair(messages) if not _holds_files(message)]
+    plain = repair([message for message in messages if not _holds_files(message)])
     asked, last = RequestWriter("google", name), b""
     for end in range(1, len(plain) + 1):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -33,6 +34,7 @@ from treadle.messages import (
 )
 from treadle.model import HostedMCP, Model, ModelRequest, ModelSettings, Reasoning, ToolSpec
 from treadle.providers import resolve
+from treadle.providers._endpoint import for_model
 from treadle.providers.openai import OpenAIModel
 from treadle.providers.openai._dialects import DIALECTS, Dialect
 from treadle.providers.openai._request import RequestWriter
@@ -47,7 +49,8 @@ USER = {"role": "user", "content": "hello"}
 
 
 def writer(provider: str = "openai", name: str = "gpt-5", dialect: Dialect | None = None) -> RequestWriter:
-    return RequestWriter(provider, name, dialect or DIALECTS.get(provider, Dialect()))
+    row = dialect or DIALECTS.get(provider, Dialect())
+    return RequestWriter(provider, name, for_model(row, name, row.models))
 
 
 def body(*messages: Message, provider: str = "openai", name: str = "gpt-5", **more: Any) -> Any:
@@ -160,15 +163,64 @@ def test_effort_is_passed_through_and_a_summary_is_asked_for_only_when_it_is_sho
 
 def test_settings_that_the_api_lacks_are_refused_and_named() -> None:
     settings = ModelSettings(temperature=0.0, top_p=0.5, tool_choice="required")
-    found = body(settings=settings, tools=(TOOL,))
+    found = body(settings=settings, tools=(TOOL,), name="gpt-5.1")
     assert (found["temperature"], found["top_p"], found["tool_choice"]) == (0.0, 0.5, "required")
-    assert "tool_choice" not in body(settings=settings)
+    assert "tool_choice" not in body(settings=settings, name="gpt-5.1")
     for wrong, feature in ((ModelSettings(seed=1), "seed"), (ModelSettings(stop_sequences=("a",)), "stop_sequences")):
         with pytest.raises(UnsupportedError, match=f"openai:gpt-5 takes no {feature}") as caught:
             body(settings=wrong)
         assert caught.value.feature == feature
     with pytest.raises(UnsupportedError, match="no reasoning budget"):
         body(reasoning=Reasoning(budget_tokens=2000))
+
+
+def test_everything_that_does_not_fit_is_named_at_once() -> None:
+    request = ModelRequest(
+        None,
+        (UserMessage((FilePart("audio/wav", data="AAAA"), FilePart("application/zip", data="AA"))),),
+        output_schema={"type": "object"},
+        reasoning=Reasoning(effort="high", budget_tokens=100),
+        settings=ModelSettings(temperature=0.5, seed=1),
+        hosted_mcp=(HostedMCP("a", "https://a"),),
+        hosted_web_search=True,
+    )
+    dialect = Dialect(settings=frozenset(), output_schema=False, effort=False)
+    asked = OpenAIModel("m", provider="p", dialect=dialect, base_url="http://x")
+    for refuse in (asked.check, asked._writer.body):
+        with pytest.raises(UnsupportedError) as caught:
+            refuse(request)
+        assert str(caught.value) == (
+            "p:m takes no hosted MCP servers: leave out hosted_mcp; no hosted web search: leave out hosted_web_search; "
+            "no output schema; no reasoning effort: leave out effort; no reasoning budget: leave out budget_tokens; "
+            "no seed: leave it out of the settings; no temperature: leave it out of the settings; "
+            "no file of type audio/wav; no file of type application/zip"
+        )
+        assert (caught.value.feature, caught.value.model) == ("hosted_mcp", "p:m")
+
+
+@pytest.mark.parametrize(
+    ("provider", "name", "lacks"),
+    [
+        ("openai", "gpt-4o", {"reasoning", "effort"}),
+        ("openai", "gpt-4-turbo", {"reasoning", "effort", "output_schema"}),
+        ("openai", "gpt-3.5-turbo", {"reasoning", "effort", "output_schema", "files"}),
+        ("openai", "gpt-5.6-luna", set()),
+        ("openai", "o4-mini", set()),
+        ("xai-responses", "grok-4-0709", {"effort"}),
+        ("xai-responses", "grok-4.20-0309-non-reasoning", {"reasoning", "effort"}),
+        ("xai-responses", "grok-4.3", set()),
+    ],
+)
+def test_models_of_one_provider_differ(provider: str, name: str, lacks: set[str]) -> None:
+    can = OpenAIModel(name, provider=provider).capabilities
+    told = ("reasoning", "effort", "output_schema", "files")
+    assert {feature for feature in told if not getattr(can, feature)} == lacks
+
+
+@pytest.mark.parametrize("name", ["o4-mini", "gpt-5", "gpt-5-nano-2025-08-07"])
+def test_models_that_reason_always_take_no_sampling(name: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"takes no temperature: .*; no top_p"):
+        body(name=name, settings=ModelSettings(temperature=0.5, top_p=0.5))
 
 
 def test_a_tool_is_chosen_by_its_name() -> None:
@@ -466,7 +518,24 @@ def test_a_call_that_was_cut_off_is_told_as_text_and_so_is_its_result() -> None:
 
 def test_equal_ids_of_one_step_are_told_apart_on_both_sides() -> None:
     items = sent(*HELLO, said(asked("c"), asked("c")), answered(("c", "1"), ("c", "2")))
-    assert [item["call_id"] for item in items[1:]] == ["c", "c_2", "c", "c_2"]
+    one, two, *results = [item["call_id"] for item in items[1:]]
+    assert one == "c" != two
+    assert results == [one, two]
+
+
+def test_ids_that_come_up_again_in_a_later_step_are_told_apart_and_stay_what_they_are() -> None:
+    steps: list[Message] = []
+    for number in range(3):
+        steps += [said(asked("call_1")), answered(("call_1", str(number)))]
+    one_writer = writer()
+    bodies = [json.loads(one_writer.body(ModelRequest(None, (*HELLO, *steps[:end])))) for end in (2, 4, 6)]
+    items = bodies[-1]["input"][1:]
+    assert [item["call_id"] for item in items[::2]] == [item["call_id"] for item in items[1::2]]
+    assert len({item["call_id"] for item in items}) == 3
+    assert items[0]["call_id"] == "call_1"
+    for shorter, longer in itertools.pairwise(bodies):
+        assert longer["input"][: len(shorter["input"])] == shorter["input"]
+    assert bodies[-1] == json.loads(writer().body(ModelRequest(None, (*HELLO, *steps))))
 
 
 def test_keys_that_other_providers_reserve_are_text_in_a_result() -> None:
@@ -561,7 +630,7 @@ async def test_tokens_are_counted_by_the_servers_own_counter() -> None:
     async with Loopback(counted) as server:
         settings = ModelSettings(temperature=0.5, tool_choice="auto")
         request = ModelRequest("Be short.", HELLO, (TOOL,), settings=settings, reasoning=Reasoning(effort="low"))
-        assert await model(server).count_tokens(request) == 42
+        assert await model(server, "gpt-5.1").count_tokens(request) == 42
     (seen,) = server.requests
     assert seen.path == "/v1/responses/input_tokens"
     assert set(seen.body) == {"model", "input", "instructions", "tools", "tool_choice", "reasoning"}
@@ -594,16 +663,16 @@ def test_the_model_has_its_name_and_an_agent_takes_it() -> None:
         OpenAIModel("")
 
 
-@pytest.mark.parametrize("provider", [name for name, dialect in DIALECTS.items() if dialect.key_required])
+@pytest.mark.parametrize("provider", [name for name, dialect in DIALECTS.items() if dialect.key.required])
 async def test_a_missing_key_is_an_error_that_names_its_variable(
     provider: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dialect = DIALECTS[provider]
-    variable = str(dialect.key_variable)
+    variable = dialect.key.variables[0]
     monkeypatch.delenv(variable, raising=False)
     asked_for = OpenAIModel("m", provider=provider, dialect=dialect) if dialect.base_url else None
     if asked_for is None:
-        with pytest.raises(ConfigError, match=f"set {dialect.base_url_variable}"):
+        with pytest.raises(ConfigError, match=f"set {dialect.base_url_variables[0]}"):
             OpenAIModel("m", provider=provider)
         return
     with pytest.raises(AuthenticationError, match=f"no API key: set {variable} or pass api_key") as caught:

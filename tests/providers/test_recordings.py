@@ -4,68 +4,28 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
 
 from support.chat import collect, consistent
+from support.feeding import cuts, feed
+from support.recorded import error_of, prefix_of
 from treadle.errors import (
-    AuthenticationError,
-    ContextOverflowError,
-    InvalidRequestError,
     ModelError,
-    ModelResponseError,
-    OverloadedError,
-    RateLimitError,
 )
 from treadle.messages import ProviderPart, ReasoningPart, ToolMessage, ToolResultPart, UserMessage
 from treadle.model import ModelRequest
-from treadle.providers._dialects import DIALECTS, Dialect
-from treadle.providers._errors import model_error
-from treadle.providers.openai_chat import OpenAIChatModel
+from treadle.providers import resolve
+from treadle.providers._dialects import DIALECTS
 from treadle.providers.openai_chat._request import RequestWriter
-from treadle.providers.openai_chat._stream import AnswerReader
 from treadle.usage import StopReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from treadle.events import ModelFinish
-
-# Recordings of chat-shaped providers that are not replayed here, each with the reason.
-LEFT_OUT: dict[str, str] = {}
-CHAT_SHAPED = frozenset(
-    {"alibaba", "azure-chat", "cerebras", "crusoe", "deepseek", "groq", "huggingface", "llamacpp", "mistral"}
-    | {"mistralrs", "moonshot", "ollama", "openai-chat", "openai-compatible", "openrouter", "perplexity", "snowflake"}
-    | {"together", "xai-chat", "zai"}
-)
-
-ERRORS: dict[tuple[str, int], type[ModelError]] = {
-    ("azure-chat--real-error-scenarios-azure-grok-4-1-fast-non-reasoning-handles-context-length", 0): RateLimitError,
-    ("deepseek--wire-shape-matrix-blocking-image-url-part-reaches-the-wire", 0): InvalidRequestError,
-    ("groq--tool-use-failed-error", 0): ModelResponseError,
-    ("groq--tool-use-failed-error-streaming", 0): ModelResponseError,
-    ("llamacpp--structured-output-matrix-schema-and-grammar-conflict", 0): OverloadedError,
-    ("mistral--logprobs-rejection-matrix-blocking-ministral-3b", 0): InvalidRequestError,
-    (
-        "ollama--real-error-scenarios-ollama-cloud-gpt-oss-120b-handles-context-length-exceeded",
-        0,
-    ): ContextOverflowError,
-    ("openai-chat--o1-mini-system-role-system", 0): InvalidRequestError,
-    (
-        "openrouter--error-handling-with-openrouter-claude-haiku-4-5-raises-appropriate-auth-error",
-        0,
-    ): AuthenticationError,
-    (
-        "openrouter--real-error-scenarios-openrouter-claude-haiku-4-5-handles-context-length-exceed",
-        0,
-    ): ContextOverflowError,
-}
-
-# Where reasoning goes back for providers that have no row of their own.
-OTHER_DIALECTS = {"crusoe": Dialect(reasoning_field="reasoning")}
 
 
 # A reader of its own, as simple as can be
@@ -159,37 +119,14 @@ def compare_stop(finish: ModelFinish, expected: dict[str, Any]) -> None:
 # The adapter, fed directly: any cut
 
 
-def reader_of(provider: str) -> AnswerReader:
-    return AnswerReader(provider, "m", 32_000, lambda refusal: model_error(refusal, provider=provider, model="m"))
-
-
-def feed(provider: str, response: dict[str, Any], cut: Any) -> list[Any]:
-    reader = reader_of(provider)
-    reader.is_document = "json" in response["headers"].get("content-type", "")
-    body = response["body"].encode()
-    events, at = [], 0
-    while at < len(body):
-        size = cut()
-        events += reader.feed(body[at : at + size])
-        at += size
-    events += reader.end()
-    return [*events, reader.finish()]
-
-
-def cuts() -> dict[str, Any]:
-    dice = random.Random(7)
-    fixed = {f"{size} bytes": lambda size=size: size for size in (1, 3, 7, 1 << 30)}
-    return {**fixed, "random": lambda: dice.randint(1, 60)}
-
-
 def test_each_recording_gives_what_its_body_holds_however_it_is_cut(recordings: Any, chat_recording: str) -> None:
     recording = recordings.load(chat_recording)
     for number, exchange in enumerate(recording["exchanges"]):
         response = exchange["response"]
-        if (chat_recording, number) in ERRORS:
+        if error_of(chat_recording, number, response):
             continue
-        for cut in cuts().values():
-            events = feed(recording["provider"], response, cut)
+        for cut in cuts():
+            events = feed("chat", prefix_of(recording["provider"]), response, cut)
             consistent(events)
             compare(events[-1], response["body"])
 
@@ -203,9 +140,9 @@ async def test_each_recording_replays_over_http(recordings: Any, chat_recording:
     with recordings.server(chat_recording, **options) as server:
         _, mark, query = recording["exchanges"][0]["request"]["path"].partition("?")
         url = f"{server.base_url}{mark}{query}"
-        asked = OpenAIChatModel("m", provider=recording["provider"], base_url=url, api_key="k")
+        asked: Any = resolve(f"{prefix_of(recording['provider'])}:m", base_url=url, api_key="k")
         for number, exchange in enumerate(recording["exchanges"]):
-            expected = ERRORS.get((chat_recording, number))
+            expected = error_of(chat_recording, number, exchange["response"])
             if expected is None:
                 events = await collect(asked)
                 consistent(events)
@@ -213,11 +150,10 @@ async def test_each_recording_replays_over_http(recordings: Any, chat_recording:
                 continue
             with pytest.raises(ModelError) as caught:
                 await collect(asked)
-            assert type(caught.value) is expected
+            assert isinstance(caught.value, expected)
             assert "\n" not in str(caught.value)
-            assert caught.value.status == (
-                400 if exchange["response"]["status"] == 200 else exchange["response"]["status"]
-            )
+            status = exchange["response"]["status"]
+            assert status in (caught.value.status, 200)
     assert len(server.received) == len(recording["exchanges"])
     assert not server.mismatches
 
@@ -227,12 +163,12 @@ async def test_each_recording_parses_as_the_openai_client_parses_it(recordings: 
     with recordings.server(chat_recording) as server:
         async with openai.AsyncOpenAI(base_url=server.base_url, api_key="k", max_retries=0) as client:
             for number, exchange in enumerate(recording["exchanges"]):
-                if (chat_recording, number) in ERRORS:
+                if error_of(chat_recording, number, exchange["response"]):
                     with pytest.raises(openai.APIError):
                         await oracle(client, exchange)
                     continue
                 expected = await oracle(client, exchange)
-                events = feed(recording["provider"], exchange["response"], lambda: 4096)
+                events = feed("chat", prefix_of(recording["provider"]), exchange["response"])
                 message = events[-1].message
                 assert message.text == expected["text"]
                 assert [[call.id, call.name, call.args] for call in message.calls] == expected["calls"]
@@ -255,21 +191,18 @@ async def oracle(client: Any, exchange: dict[str, Any]) -> dict[str, Any]:
 # What goes back
 
 
-def test_the_next_request_carries_back_what_the_provider_gave(recordings: Any, chat_recordings: list[str]) -> None:
-    compared = 0
-    for name in chat_recordings:
-        recording = recordings.load(name)
-        provider, exchanges = recording["provider"], recording["exchanges"]
-        for number, (exchange, following) in enumerate(itertools.pairwise(exchanges)):
-            if (name, number) in ERRORS:
-                continue
-            message = feed(provider, exchange["response"], lambda: 4096)[-1].message
-            ids = [call.id for call in message.calls]
-            for item in following["request"]["body"]["messages"]:
-                if ids and sent_ids(item) == ids:
-                    compare_sent(provider, message, item, following["request"]["body"]["messages"])
-                    compared += 1
-    assert compared > 20
+def test_the_next_request_carries_back_what_the_provider_gave(recordings: Any, chat_recording: str) -> None:
+    recording = recordings.load(chat_recording)
+    provider, exchanges = prefix_of(recording["provider"]), recording["exchanges"]
+    for number, (exchange, following) in enumerate(itertools.pairwise(exchanges)):
+        if error_of(chat_recording, number, exchange["response"]):
+            continue
+        message = feed("chat", provider, exchange["response"])[-1].message
+        ids = [call.id for call in message.calls]
+        messages = (following["request"]["body"] or {}).get("messages", [])
+        for item in messages:
+            if ids and sent_ids(item) == ids:
+                compare_sent(provider, message, item, messages)
 
 
 def sent_ids(item: dict[str, Any]) -> list[str]:
@@ -278,7 +211,7 @@ def sent_ids(item: dict[str, Any]) -> list[str]:
 
 def compare_sent(provider: str, message: Any, item: dict[str, Any], messages: list[dict[str, Any]]) -> None:
     """Our rendering of an answer and its results against what another client sent."""
-    dialect = OTHER_DIALECTS.get(provider) or DIALECTS.get(provider, Dialect())
+    dialect = DIALECTS[provider]
     contents = {reply["tool_call_id"]: reply["content"] for reply in messages if reply["role"] == "tool"}
     results = ToolMessage(
         tuple(ToolResultPart(call.id, call.name, str(contents.get(call.id))) for call in message.calls)
@@ -305,17 +238,3 @@ def compare_sent(provider: str, message: Any, item: dict[str, Any], messages: li
 
 def without_nulls(value: dict[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in value.items() if item is not None}
-
-
-# The list is whole
-
-
-def test_no_recording_of_a_chat_shaped_provider_is_left_out_without_a_reason(
-    recordings: Any, chat_recordings: list[str]
-) -> None:
-    for entry in recordings.index:
-        if entry["provider"] in CHAT_SHAPED:
-            assert entry["name"] in chat_recordings or entry["name"] in LEFT_OUT
-    assert set(LEFT_OUT).isdisjoint(chat_recordings)
-    assert len(chat_recordings) > 80
-    assert {name for name, _ in ERRORS} <= set(chat_recordings)

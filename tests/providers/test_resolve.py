@@ -6,22 +6,31 @@ import pytest
 
 from treadle.errors import ConfigError
 from treadle.model import Model
-from treadle.providers import _MODELS, resolve
+from treadle.providers import _MEANT, _MODELS, resolve
 from treadle.providers._dialects import DIALECTS
+from treadle.providers.openai import OpenAIModel
+from treadle.providers.openai._dialects import DIALECTS as RESPONSES
 from treadle.providers.openai_chat import OpenAIChatModel
 
 
 @pytest.mark.parametrize("provider", sorted(DIALECTS))
 def test_each_row_of_the_table_is_a_model(provider: str) -> None:
-    found = resolve(f"{provider}:some/model:tag")
+    found = resolve(f"{provider}:some/model:tag", base_url=None if DIALECTS[provider].base_url else "https://mine")
     assert isinstance(found, OpenAIChatModel)
     assert isinstance(found, Model)
     assert (found.provider, found.name) == (provider, "some/model:tag")
-    assert found.capabilities.tools
 
 
-def test_every_chat_prefix_has_a_row() -> None:
+@pytest.mark.parametrize("provider", sorted(RESPONSES))
+def test_each_row_of_the_other_table_is_one_too(provider: str) -> None:
+    found = resolve(f"{provider}:some/model:tag", base_url=None if RESPONSES[provider].base_url else "https://mine")
+    assert isinstance(found, OpenAIModel)
+    assert (found.provider, found.name) == (provider, "some/model:tag")
+
+
+def test_every_prefix_of_a_table_has_a_row() -> None:
     assert {name for name, (module, _) in _MODELS.items() if module == "openai_chat"} == set(DIALECTS)
+    assert {name for name, (module, _) in _MODELS.items() if module == "openai"} == set(RESPONSES)
 
 
 def test_the_offline_stand_in_is_found() -> None:
@@ -39,6 +48,21 @@ def test_an_unknown_provider_is_refused_with_near_names() -> None:
         resolve("antropic:claude-sonnet-5")
     with pytest.raises(ConfigError, match="unknown provider 'olama': did you mean ollama"):
         resolve("olama:qwen3")
+    with pytest.raises(ConfigError, match="did you mean openrouter"):
+        resolve("open-router:x")
+    with pytest.raises(ConfigError, match="unknown provider 'OpenAI': did you mean openai"):
+        resolve("OpenAI:gpt-5")
+
+
+@pytest.mark.parametrize(("name", "meant"), sorted(_MEANT.items()))
+def test_the_name_of_a_model_s_family_leads_to_its_provider(name: str, meant: str) -> None:
+    assert meant in _MODELS
+    assert name not in _MODELS
+    with pytest.raises(ConfigError, match=rf"unknown provider '{name}': did you mean {meant}\?"):
+        resolve(f"{name}:x")
+
+
+def test_a_name_that_is_like_no_other_gets_all_of_them() -> None:
     with pytest.raises(ConfigError, match="unknown provider 'zzz': there are openai-chat, ollama"):
         resolve("zzz:x")
 

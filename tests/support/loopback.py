@@ -131,4 +131,5 @@ class Loopback:
         await asyncio.wait({gone, came}, return_when=asyncio.FIRST_COMPLETED)
         for waiting in (gone, came):
             waiting.cancel()
+        await asyncio.wait({gone, came})  # only then may another read begin
         return piece.is_set()

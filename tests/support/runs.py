@@ -24,6 +24,15 @@ def only(events: Iterable[Event], kind: type[Any]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
+def without_place(events: Iterable[Event]) -> list[tuple[type[Any], dict[str, Any]]]:
+    """Events without what belongs to one run alone: its id, the time that tools took, the wait before a retry."""
+    gone = {"run_id", "duration_seconds", "delay_seconds"}
+    return [
+        (type(event), {name: getattr(event, name) for name in event.__struct_fields__ if name not in gone})
+        for event in events
+    ]
+
+
 def assert_whole(events: list[Event]) -> None:
     """The log is numbered without gaps, begins and ends as it must, and each local call starts and finishes once."""
     assert [event.seq for event in events] == list(range(len(events)))

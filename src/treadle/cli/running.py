@@ -49,7 +49,8 @@ def run(arguments: argparse.Namespace, signals: Signals) -> int:
         log: deque[Event] = deque()  # what was not shown yet: an interrupted run tells its end to taps only
         limits = Limits(steps=arguments.max_steps)
         agent = Agent(model, instructions=arguments.system, tools=tools, limits=limits, taps=[log.append])
-        return asyncio.run(_drive(agent, given, Screen(out, json=arguments.json), signals, log))
+        screen = Screen(out, json=arguments.json, listed_prices=choice.base_url is None)
+        return asyncio.run(_drive(agent, given, screen, signals, log))
 
 
 def _tools(arguments: argparse.Namespace) -> list[Tool[..., Any]]:
@@ -107,7 +108,7 @@ async def _drive(
 ) -> int:
     """Shows the run's events. The summary is the last line, whatever happens."""
     cancel, loop = asyncio.current_task().cancel, asyncio.get_running_loop()  # type: ignore[union-attr]
-    signals.last_words = lambda: f"\n{screen.tally.line()}\n"
+    signals.last_words = lambda: f"\n{screen.tally.line(estimate=False)}\n"
     signals.on_first = lambda: loop.call_soon_threadsafe(cancel)
     try:
         async with agent.stream(given) as run:

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from treadle.errors import ConfigError
 from treadle.events import (
     ModelFinish,
     ModelRetry,
@@ -23,6 +24,7 @@ from treadle.usage import StopReason, Usage
 
 if TYPE_CHECKING:
     from treadle.events import Event
+    from treadle.messages import ModelRef
 
 MAX_LINE = 200
 # Control characters steer a terminal, and the bidirectional ones reorder what is read; models, tools and files may
@@ -58,12 +60,17 @@ def complain(message: str, code: int = 1) -> int:
 
 
 class Tally:
-    """The summary of a run, from its events: also of one that is cut off before its `run_finish`."""
+    """The summary of a run, from its events: also of one that is cut off before its `run_finish`.
 
-    def __init__(self) -> None:
+    `listed_prices` says that the model is asked where its provider's list prices hold.
+    """
+
+    def __init__(self, *, listed_prices: bool = True) -> None:
+        self._listed_prices = listed_prices
         self._started = time.monotonic()
         self._usage = Usage()
         self._unknown = False
+        self._requests: list[tuple[Usage, ModelRef | None]] = []
         self._steps = 0
         self.stop: StopReason = StopReason.CANCELLED
         self.limit: str | None = None
@@ -73,14 +80,18 @@ class Tally:
             case ModelFinish():
                 self._usage += event.usage or Usage()
                 self._unknown |= event.usage is None
+                if event.usage is not None:
+                    self._requests.append((event.usage, event.model))
             case StepFinish():
                 self._steps = event.index + 1
             case RunFinish():
                 self._usage, self._steps, self.stop, self.limit = event.usage, event.steps, event.stop, event.limit
 
-    def line(self) -> str:
-        parts = [f"{self._steps} step{'s' * (self._steps != 1)}", self._tokens(), *self._cost()]
-        parts.append(f"{time.monotonic() - self._started:.1f} s")
+    def line(self, *, estimate: bool = True) -> str:
+        """The whole summary. An estimate of the cost, where the provider told none, may load a price list."""
+        seconds = time.monotonic() - self._started
+        cost = self._cost() or (self._estimate() if estimate and self._listed_prices else [])
+        parts = [f"{self._steps} step{'s' * (self._steps != 1)}", self._tokens(), *cost, f"{seconds:.1f} s"]
         if not self.stop.complete:
             parts.append(f"stopped: {self.stop.value}" + (f" (limit: {self.limit})" if self.limit else ""))
         return ", ".join(parts)
@@ -95,17 +106,32 @@ class Tally:
         cost = self._usage.cost_usd
         return [] if cost is None else [f"{'at least ' * (not self._usage.cost_complete)}${cost:.4f}"]
 
+    def _estimate(self) -> list[str]:
+        """By request, since prices may rise with the size of one. Nothing where a request's price is not known."""
+        from treadle.pricing import estimate
+
+        try:
+            costs = [None if model is None else estimate(usage, model) for usage, model in self._requests]
+        except ConfigError:  # the price list is an extra
+            return []
+        known = [cost for cost in costs if cost is not None]
+        if not known or len(known) < len(costs):
+            return []
+        counted = sum(usage.total_tokens for usage, _ in self._requests)
+        partly = self._unknown or counted < self._usage.total_tokens
+        return [f"{'at least ' * partly}~${sum(known):.4f} (estimate)"]
+
 
 class Screen:
     """Shows a run's events as they come."""
 
-    def __init__(self, out: TextIO | None, *, json: bool = False) -> None:
+    def __init__(self, out: TextIO | None, *, json: bool = False, listed_prices: bool = True) -> None:
         self._out = out
         self._json = json
         self._tty = out is not None and out.isatty()
         self._in_line = False
         self._names: dict[str, str] = {}
-        self.tally: Tally = Tally()
+        self.tally: Tally = Tally(listed_prices=listed_prices)
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")
 
@@ -121,7 +147,7 @@ class Screen:
             case ModelFinish():
                 self.end_line()
             case ModelRetry():
-                self._note(f"request failed, attempt {event.attempt} in {event.delay_seconds:.1f} s: {event.error}")
+                self._note(f"attempt {event.attempt} failed, the next in {event.delay_seconds:.1f} s: {event.error}")
             case ToolStart():
                 self._names[event.call_id] = event.name
                 self._note(f"tool {event.name} {event.args}")

@@ -9,8 +9,6 @@ import asyncio
 import contextlib
 import functools
 import os
-import threading
-import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 from treadle.errors import (
@@ -21,11 +19,13 @@ from treadle.errors import (
     ModelResponseError,
     StreamIdleError,
 )
+from treadle.model import interceptor
 from treadle.providers._errors import Refusal, read_refusal
+from treadle.providers._per_loop import PerLoop
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from types import TracebackType
 
     import httpx2
@@ -42,6 +42,7 @@ REFUSAL_SECONDS = 10.0
 # One event, or one answer that is no event stream. Pictures in answers take some megabytes.
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+_SIGNATURES = ("authorization", "x-amz-security-token")
 
 
 class OversizedAnswer(Exception):
@@ -141,51 +142,10 @@ def _event(block: bytes) -> tuple[bytes, bytes] | None:
 
 # The pool
 
-_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[httpx2.AsyncClient, AsyncGenerator[Any, None]]]
-_clients = weakref.WeakKeyDictionary()
-_clients_lock = threading.Lock()
-
 
 async def shared_client() -> httpx2.AsyncClient:
-    """The pool of the running loop. It closes itself with the loop.
-
-    `asyncio.run` and `asyncio.Runner` finish a loop's asynchronous generators before they close it; the pool is held
-    by such a generator. A loop of asyncio's own that is closed by hand closes it first, too.
-    """
-    loop = asyncio.get_running_loop()
-    found = _clients.get(loop)
-    if found is not None:
-        return found[0]
-    keeper = _keep_client(loop)
-    client = await anext(keeper)
-    with _clients_lock:
-        for other in [other for other in _clients if other.is_closed()]:
-            del _clients[other]
-        _clients[loop] = client, keeper
-    with contextlib.suppress(AttributeError):  # loops of other makers may not be touched
-        loop.close = functools.partial(_close_pool_first, weakref.ref(loop), type(loop).close)  # type: ignore[method-assign]
-    return client
-
-
-def _close_pool_first(
-    found: weakref.ref[asyncio.AbstractEventLoop], close: Callable[[asyncio.AbstractEventLoop], None]
-) -> None:
-    loop = found()
-    if loop is None:
-        return
-    if loop in _clients and not (loop.is_closed() or loop.is_running()):
-        loop.run_until_complete(_clients[loop][1].aclose())
-    close(loop)
-
-
-async def _keep_client(loop: asyncio.AbstractEventLoop) -> AsyncGenerator[httpx2.AsyncClient, None]:
-    client = _new_client()
-    try:
-        yield client
-    finally:
-        with _clients_lock:
-            _clients.pop(loop, None)
-        await client.aclose()
+    """The pool of the running loop. It closes itself with the loop."""
+    return await _clients.get()
 
 
 def _new_client() -> httpx2.AsyncClient:
@@ -194,7 +154,7 @@ def _new_client() -> httpx2.AsyncClient:
     import httpx2
 
     return httpx2.AsyncClient(
-        verify=_tls(),
+        verify=default_tls(),
         limits=httpx2.Limits(
             max_connections=None,
             max_keepalive_connections=IDLE_CONNECTIONS,
@@ -208,8 +168,11 @@ def _new_client() -> httpx2.AsyncClient:
     )
 
 
+_clients: PerLoop[httpx2.AsyncClient] = PerLoop(_new_client, lambda client: client.aclose())
+
+
 @functools.cache
-def _tls() -> ssl.SSLContext:
+def default_tls() -> ssl.SSLContext:
     """Reading the certificates costs 15 ms, so every loop's pool shares them."""
     import httpx2
 
@@ -243,8 +206,18 @@ class Connection:
         self._refused = refused
         self._client = client
         self._signed: dict[str, Any] = {} if auth is None else {"auth": auth}
+        self._sent: Mapping[str, str] = {}
         self._idle_seconds = idle_timeout_seconds
         self._urls: dict[str, httpx2.URL] = {}
+
+    def sign_with(self, auth: httpx2.Auth) -> None:
+        """Lets `auth` sign each request from now on."""
+        self._signed = {"auth": auth}
+
+    def secrets(self) -> list[str]:
+        """What the last request was signed with. Some servers repeat it in what they refuse."""
+        found = [self._sent.get(name, "") for name in _SIGNATURES]
+        return [secret for value in found if len(secret := value.partition(" ")[2] or value) > 7]
 
     async def post(self, url: str, body: bytes, extra_headers: Mapping[str, str] | None = None) -> Answer:
         """The beginning of an answer with a status below 300. Raises `ModelError` for every failure.
@@ -256,12 +229,20 @@ class Connection:
         client = self._client if self._client is not None else await shared_client()
         request = self._request(client, url, body, _merged(headers, extra_headers))
         try:
-            answer = Answer(await client.send(request, stream=True, **self._signed))
+            try:
+                answer = Answer(await client.send(request, stream=True, **self._signed))
+            finally:  # sent or not: by now it is signed
+                self._sent = request.headers
+                if (listener := interceptor.get()) is not None:
+                    listener.sent(str(request.url), request.headers)
             if answer.status < 300:
                 return answer
             raise self._refused(await _refusal(answer))
+        except ModelError as error:  # what signs does not know for whom
+            error.provider, error.model = error.provider or self._provider, error.model or self._model
+            raise
         except Exception as error:
-            if isinstance(error, ModelError) or (failure := self.failure(error)) is None:
+            if (failure := self.failure(error)) is None:
                 raise
             raise failure from error
 

@@ -33,6 +33,12 @@ def encode(value: Any) -> bytes:
         return _encoder.encode(mended(value))
 
 
+def marked(message: bytes, mark: bytes) -> bytes:
+    """A message whose content is in parts, with a cache mark behind the last field of the last one."""
+    end = b"}]}"
+    return b'%b,"cache_control":%b%b' % (message[: -len(end)], mark, end) if message.endswith(end) else message
+
+
 class _Entry:
     """The bytes of one message behind one other: how results are written depends on what was asked."""
 

@@ -1,7 +1,8 @@
-"""The pytest plugin: golden files, scripted models, and a guard against model requests.
+"""The pytest plugin: golden files, scripted models, recordings, and a guard against model requests.
 
-Pytest loads it wherever Treadle is installed, so that it does nothing until it is asked: by `--update-golden`, by a
-fixture, or by `treadle_forbid_model_requests = true` in the configuration, which forbids them for the whole session.
+Pytest loads it wherever Treadle is installed, so that it does nothing until it is asked: by a fixture, by
+`--update-golden` or `--record-model-requests`, or by `treadle_forbid_model_requests = true` in the configuration, which
+forbids them for the whole session.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from treadle.testing.golden import UPDATE_VARIABLE, assert_matches_golden
+from treadle.testing.recorder import record, replay
 from treadle.testing.scripted import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from treadle.testing.recorder import Block
     from treadle.testing.script import StepLike
 
+pytest.register_assert_rewrite("treadle.testing.conformance")  # so that its assertions show their values
+
 _REQUESTS_VARIABLE = "TREADLE_MODEL_REQUESTS"
+_STREAMS_VARIABLE = "TREADLE_CONFORMANCE_STREAMS"
 _OUTSIDE = pytest.StashKey[dict[str, str | None]]()
 
 
@@ -35,10 +41,30 @@ class ScriptedModels(Protocol):
     def __call__(self, *steps: StepLike, **options: Any) -> ScriptedModel: ...
 
 
+class Replayed(Protocol):
+    """What the fixture `replayed` gives: `replay`, its path relative to the folder of the test's file.
+
+    with replayed("answers.jsonl"):
+        await agent.run("...")
+    """
+
+    def __call__(self, path: str | os.PathLike[str]) -> Block: ...
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--update-golden` and `treadle_forbid_model_requests`."""
-    parser.getgroup("treadle").addoption(
-        "--update-golden", action="store_true", help="write golden files instead of comparing with them"
+    """Adds `--update-golden`, `--record-model-requests` and `treadle_forbid_model_requests`."""
+    group = parser.getgroup("treadle")
+    group.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+    group.addoption(
+        "--record-model-requests",
+        action="store_true",
+        help="ask the real models where tests use `replayed`, and record them",
+    )
+    group.addoption(
+        "--conformance-streams",
+        type=int,
+        metavar="N",
+        help="open at most N streams at once in conformance suites (1000 unless a suite says less)",
     )
     parser.addini(
         "treadle_forbid_model_requests", "forbid Treadle's model requests in every test", type="bool", default=False
@@ -50,6 +76,8 @@ def pytest_configure(config: pytest.Config) -> None:
     wanted: dict[str, str] = {}
     if config.getoption("--update-golden"):
         wanted[UPDATE_VARIABLE] = "1"
+    if streams := config.getoption("--conformance-streams"):
+        wanted[_STREAMS_VARIABLE] = str(streams)
     if config.getini("treadle_forbid_model_requests"):
         wanted[_REQUESTS_VARIABLE] = "deny"
     config.stash[_OUTSIDE] = {name: os.environ.get(name) for name in wanted}
@@ -96,3 +124,21 @@ def scripted_model(request: pytest.FixtureRequest) -> Generator[ScriptedModels]:
     if request.session.testsfailed == failed_before:  # a failed test has said enough
         for model in made:
             model.assert_used_up()
+
+
+@pytest.fixture
+def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Replayed:
+    """Makes blocks that replay a recording beside the test's file.
+
+    `pytest --record-model-requests` records it instead, also where the configuration forbids model requests.
+    """
+    recording = request.config.getoption("--record-model-requests")
+    outside = request.config.stash[_OUTSIDE]
+    if recording and _REQUESTS_VARIABLE in outside:
+        monkeypatch.setenv(_REQUESTS_VARIABLE, outside[_REQUESTS_VARIABLE] or "")
+
+    def block(path: str | os.PathLike[str]) -> Block:
+        file = request.path.parent / path
+        return record(file) if recording else replay(file)
+
+    return block

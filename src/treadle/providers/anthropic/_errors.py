@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treadle.providers._errors import model_error
-from treadle.providers.anthropic._wire import PROVIDER
+from treadle.providers.anthropic._platform import ANTHROPIC, Platform
 
 if TYPE_CHECKING:
     from treadle.errors import ModelError
     from treadle.providers._errors import Refusal
 
-_MODELS = "https://platform.claude.com/docs/en/about-claude/models"
 
-
-def refusal_error(refusal: Refusal, model: str, secret: str | None) -> ModelError:
+def refusal_error(refusal: Refusal, model: str, secret: str | None, platform: Platform = ANTHROPIC) -> ModelError:
     """The error of a refusal, with a hint where the model is not there."""
-    hint = f"the models are listed at {_MODELS}" if refusal.status == 404 else ""
-    return model_error(refusal, provider=PROVIDER, model=model, hint=hint, secret=secret)
+    hint = platform.missing_model if refusal.status == 404 else ""
+    return model_error(refusal, provider=platform.provider, model=model, hint=hint, secret=secret)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import itertools
 import json
 import re
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,11 +24,14 @@ from treadle.messages import (
     encodable,
 )
 from treadle.providers._arguments import legal_arguments
+from treadle.providers._call_ids import CallIds
+from treadle.providers._faults import unsupported
+from treadle.providers.anthropic._platform import ANTHROPIC, FAMILY, Platform
 from treadle.providers.anthropic._wire import CITATIONS, CONTAINER, PROVIDER, STOP_DETAILS
 from treadle.usage import StopReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from treadle.messages import AssistantPart, FilePart, Message
 
@@ -42,25 +43,16 @@ _THINKING = frozenset({"thinking", "redacted_thinking"})
 _NO_BLOCKS = frozenset({CITATIONS, CONTAINER, STOP_DETAILS})
 
 
-class _Place:
-    """How deep in its conversation a message stands, and which call id was first used how deep."""
-
-    __slots__ = ("depth", "first_uses", "message")
-
-    def __init__(self, message: weakref.ref[Message], depth: int, first_uses: dict[str, int]) -> None:
-        self.message, self.depth, self.first_uses = message, depth, first_uses
-
-
 class MessageWriter:
     """Writes one message at a time, in a form that the server takes whoever said it."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._places: dict[int, _Place] = {}
+    def __init__(self, name: str, platform: Platform = ANTHROPIC) -> None:
+        self._name, self._platform = name, platform
+        self._ids = CallIds(_LEGAL_ID, "toolu_")
 
     def write(self, message: Message, before: Message | None) -> list[dict[str, Any]]:
         """Our message as theirs: none or one. `before` is the message that it follows."""
-        self._enter(message, before)
+        self._ids.enter(message, before)
         if isinstance(message, UserMessage):
             content = [self._text_or_file(part) for part in message.content if not _is_blank(part)]
             return _message("user", content)
@@ -68,27 +60,17 @@ class MessageWriter:
             return _message("user", self._results(message, before))
         return _message("assistant", self.blocks(message))
 
-    def _enter(self, message: Message, before: Message | None) -> None:
-        """Remembers where a message stands. It keeps its place: its results find the same ids later."""
-        key, places = id(message), self._places
-        if key in places:
-            return
-        last = None if before is None else places.get(id(before))
-
-        def forget(dead: weakref.ref[Message]) -> None:
-            if (place := places.get(key)) is not None and place.message is dead:
-                del places[key]
-
-        depth, first_uses = (0, {}) if last is None else (last.depth + 1, last.first_uses)
-        places[key] = _Place(weakref.ref(message, forget), depth, first_uses)
-
     # What users say
 
     def _text_or_file(self, part: TextPart | FilePart) -> dict[str, Any]:
-        return {"type": "text", "text": part.text} if isinstance(part, TextPart) else self._file(part)
+        return {"type": "text", "text": part.text} if isinstance(part, TextPart) else self.file(part)
 
-    def _file(self, part: FilePart) -> dict[str, Any]:
+    def file(self, part: FilePart) -> dict[str, Any]:
+        """A file as a block. Raises `UnsupportedError` for one that the server does not take."""
         media_type = part.media_type.partition(";")[0].strip().lower()
+        model = f"{self._platform.provider}:{self._name}"
+        if part.url is not None and not self._platform.file_urls:
+            raise unsupported(model, "files", "no file by url: pass its data")
         if media_type in _IMAGES or (part.url is not None and media_type == "image/*"):
             return {"type": "image", "source": _source(part, media_type)}
         document = {"type": "document", **({"title": part.name} if part.name else {})}
@@ -99,25 +81,26 @@ class MessageWriter:
             if text is not None and text.strip():
                 return {**document, "source": {"type": "text", "media_type": "text/plain", "data": text}}
         where = "" if part.url is None or media_type not in _TEXTS else " by url: pass its data"
-        model = f"{PROVIDER}:{self._name}"
-        raise UnsupportedError(f"{model} takes no file of type {media_type}{where}", model=model, feature="files")
+        raise unsupported(model, "files", f"no file of type {media_type}{where}")
 
     # What the model said
 
     def blocks(self, message: AssistantMessage, *, paused: bool = False) -> list[dict[str, Any]]:
         """The blocks of an answer. What is the provider's own goes back as it came, and only to itself.
 
+        Thinking goes to other places of the same models, too.
         `paused`: the turn goes on behind these blocks, so that they are all sent, up to a call that has no result yet.
         """
-        own = message.model is None or message.model.provider == PROVIDER
-        content = list(self._blocks(message, own=own, paused=paused))
+        said_by = self._platform.provider if message.model is None else message.model.provider
+        own, kin = said_by == self._platform.provider, said_by in FAMILY
+        content = list(self._blocks(message, own=own, kin=kin, paused=paused))
         while content and not paused and content[-1]["type"] in _THINKING:
             content.pop()  # refused at the end
         return content
 
-    def _blocks(self, message: AssistantMessage, *, own: bool, paused: bool) -> Iterator[dict[str, Any]]:
+    def _blocks(self, message: AssistantMessage, *, own: bool, kin: bool, paused: bool) -> Iterator[dict[str, Any]]:
         calls = [call for call in message.calls if call.finished]
-        ids = iter(self._call_ids(message, [call.id for call in calls]))
+        ids = iter(self._ids.of(message, [call.id for call in calls]))
         hosted = {part.id for part in message.content if isinstance(part, ToolCallPart) and part.hosted}
         answered = {part.call_id for part in message.content if isinstance(part, ToolResultPart)}
         # A hosted call may wait for the results of our own calls, which it made itself. An answer whose results name
@@ -129,7 +112,9 @@ class MessageWriter:
             elif isinstance(part, TextPart):
                 if part.text.strip():
                     yield {"type": "text", "text": part.text, **(_citations(following) if own else {})}
-            elif own and (not isinstance(part, ToolCallPart) or waiting or part.id in answered):
+            elif (own and (not isinstance(part, ToolCallPart) or waiting or part.id in answered)) or (
+                kin and _is_thinking(part)
+            ):
                 yield from self._own_block(part)
 
     def _own_block(self, part: AssistantPart) -> Iterator[dict[str, Any]]:
@@ -143,27 +128,12 @@ class MessageWriter:
         elif isinstance(part, ToolResultPart | ToolCallPart) and _is_block(part.raw) and _is_whole(part):
             yield part.raw
 
-    def _call_ids(self, message: AssistantMessage, call_ids: Iterable[str]) -> list[str]:
-        """The ids as the server takes them: legal, and no two equal in a whole conversation.
-
-        An id that came up earlier is replaced. The results of these calls ask again, and get the same ids.
-        """
-        place, ids = self._places.get(id(message)), list[str]()
-        depth, first_uses = (0, dict[str, int]()) if place is None else (place.depth, place.first_uses)
-        for number, call_id in enumerate(call_ids):
-            found = call_id
-            if not _LEGAL_ID.fullmatch(call_id) or call_id in ids or first_uses.setdefault(call_id, depth) != depth:
-                salted = encodable(f"{depth}/{number}/{call_id}")
-                found = f"toolu_{hashlib.sha256(salted.encode()).hexdigest()[:24]}"
-            ids.append(found)
-        return ids
-
     # What tools say
 
     def _results(self, message: ToolMessage, before: Message | None) -> list[dict[str, Any]]:
         """Results first, as the server asks. Those of calls that went as text are text too."""
         asked = before if isinstance(before, AssistantMessage) else AssistantMessage(())
-        ids = iter(self._call_ids(asked, [call.id for call in asked.calls if call.finished]))
+        ids = iter(self._ids.of(asked, [call.id for call in asked.calls if call.finished]))
         results: list[dict[str, Any]] = []
         told: list[dict[str, Any]] = []
         for result, call in itertools.zip_longest(message.results, asked.calls[: len(message.results)]):
@@ -181,7 +151,7 @@ class MessageWriter:
             content.append({"type": "text", "text": result.content if result.content.strip() else "It failed."})
         for file in result.files:
             try:
-                content.append(self._file(file))
+                content.append(self.file(file))
             except UnsupportedError:
                 text = f"[{file.name or 'a file'} of type {file.media_type}: this model cannot take it]"
                 content.append({"type": "text", "text": text})
@@ -221,6 +191,10 @@ def _citations(following: AssistantPart | None) -> dict[str, Any]:
 
 def _is_block(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def _is_thinking(part: AssistantPart) -> bool:
+    return isinstance(part, ReasoningPart) or (isinstance(part, ProviderPart) and part.kind in _THINKING)
 
 
 def _is_whole(part: ToolResultPart | ToolCallPart) -> bool:

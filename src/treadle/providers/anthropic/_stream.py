@@ -54,9 +54,15 @@ class AnswerReader:
     Set `is_document` where the body is one JSON value.
     """
 
-    def __init__(self, name: str, refused: Callable[[Refusal], ModelError], mask: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        name: str,
+        refused: Callable[[Refusal], ModelError],
+        mask: Callable[[str], str] = str,
+        provider: str = PROVIDER,
+    ) -> None:
         self._mask = mask
-        self._ref = ModelRef(PROVIDER, name)
+        self._ref = ModelRef(provider, name)
         self._refused = refused
         self._blocks: list[Block] = []
         self._calls: list[CallBlock] = []
@@ -305,7 +311,8 @@ class AnswerReader:
         return self._error(ModelConnectionError, f"the stream ended before the answer did{noise}")
 
     def _error(self, kind: type[ModelError], text: str, *, retryable: bool = True) -> ModelError:
-        return kind(f"{self._ref}: {self._mask(text)}", provider=PROVIDER, model=self._ref.name, retryable=retryable)
+        ref = self._ref
+        return kind(f"{ref}: {self._mask(text)}", provider=ref.provider, model=ref.name, retryable=retryable)
 
 
 def _mend(block: Any, delta: Delta) -> None:

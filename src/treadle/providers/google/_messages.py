@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from treadle.errors import UnsupportedError
 from treadle.messages import AssistantMessage, ProviderPart, ReasoningPart, TextPart, ToolCallPart, UserMessage
 from treadle.providers._arguments import legal_arguments, legal_name
+from treadle.providers._faults import unsupported
 from treadle.providers.google._hosted import PART, TEXT_SIGNATURE
 from treadle.providers.google._wire import decode_any
 
@@ -45,16 +46,16 @@ class MessageWriter:
         written = []
         for part in parts:
             if not isinstance(part, TextPart):
-                written.append(self._file(part))
+                written.append(self.file(part))
             elif part.text.strip():
                 written.append({"text": part.text})
         return written
 
-    def _file(self, part: FilePart) -> dict[str, Any]:
+    def file(self, part: FilePart) -> dict[str, Any]:
+        """A file as a part of the content. Raises `UnsupportedError` for one that the API does not take."""
         media_type = part.media_type.partition(";")[0].strip().lower()
         if media_type.partition("/")[0] not in _KINDS and media_type != "application/pdf":
-            model = f"{self._provider}:{self._name}"
-            raise UnsupportedError(f"{model} takes no file of type {media_type}", model=model, feature="files")
+            raise unsupported(f"{self._provider}:{self._name}", "files", f"no file of type {media_type}")
         if part.url is not None:
             return {"fileData": {"mimeType": media_type, "fileUri": part.url}}
         return {"inlineData": {"mimeType": media_type, "data": part.data}}
@@ -129,7 +130,7 @@ class MessageWriter:
         beside: list[dict[str, Any]] = []
         for file in result.files:
             try:
-                written = self._file(file)
+                written = self.file(file)
             except UnsupportedError:
                 name = file.name or "a file"
                 beside.append({"text": f"[{name} of type {file.media_type}: this model cannot take it]"})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import ConfigError, UnsupportedError
+from treadle.errors import ConfigError
 from treadle.model import DefaultLimit
+from treadle.providers._faults import Faults
 from treadle.providers._rendered import RenderedMessages, encode
 from treadle.providers.google._messages import MessageWriter
+from treadle.providers.google._models import traits_of
 from treadle.providers.google._schema import google_schema
 
 if TYPE_CHECKING:
@@ -19,39 +20,35 @@ _OPENING = encode({"role": "user", "parts": [{"text": "(The conversation goes on
 _MODELS = encode({"role": "model"})[:-1]
 
 
-def generation(name: str) -> int | None:
-    """3 for `gemini-3-flash-preview`, and for names like `gemini-flash-latest`; None for what is no Gemini model."""
-    if found := re.search(r"gemini-(\d+)", name):
-        return int(found[1])
-    return 3 if re.search(r"gemini-[a-z-]*latest", name) else None
-
-
 class RequestWriter:
     """Writes the bodies of one model's requests. What was written once is kept."""
 
     def __init__(self, provider: str, name: str, *, vertex: bool = False) -> None:
         self._provider, self._name, self._vertex = provider, name, vertex
-        self._generation = generation(name)
-        modern = self._generation is not None and self._generation >= 3
-        self._messages = RenderedMessages(MessageWriter(provider, name, modern=modern).write)
+        self._traits = traits_of(name)
+        self._writer = MessageWriter(provider, name, modern=self._traits.signed)
+        self._messages = RenderedMessages(self._writer.write)
         self._tools: tuple[tuple[ToolSpec, ...], list[Any]] = ((), [])
         self._instructions: tuple[str | None, bytes] = (None, b"")
 
     def body(self, request: ModelRequest) -> bytes:
         """The request as JSON. The messages stand before everything that may differ from step to step."""
-        return self._written(request, self._options(request))
+        faults = self._faults()
+        return self._written(request, self._options(request, faults), faults)
 
     def count_body(self, request: ModelRequest) -> bytes:
         """The same for `countTokens`, which wants to know only what is read. The Gemini API wants it one level down."""
-        options = self._options(request)
-        body = self._written(request, {"tools": options["tools"]} if "tools" in options else {})
+        faults = self._faults()
+        options = self._options(request, faults)
+        body = self._written(request, {"tools": options["tools"]} if "tools" in options else {}, faults)
         if self._vertex:
             return body
         return b'{"generateContentRequest":{"model":%b,%b}' % (encode(model_path(self._name)), body[1:])
 
-    def _written(self, request: ModelRequest, options: dict[str, Any]) -> bytes:
+    def _written(self, request: ModelRequest, options: dict[str, Any], faults: Faults) -> bytes:
         contents = options.pop("contents", None)
-        pieces = self._contents(request) if contents is None else [encode(contents)[1:-1]]
+        pieces = self._contents(request, faults) if contents is None else [encode(contents)[1:-1]]
+        faults.settle()
         system = self._system(request.instructions) if "systemInstruction" not in options else b""
         rest = b"".join([b",%b:%b" % (encode(key), encode(value)) for key, value in options.items()])
         # A long conversation is copied once only: by the join.
@@ -61,11 +58,17 @@ class RequestWriter:
 
     def check(self, request: ModelRequest) -> None:
         """Raises for what cannot be written."""
-        self._options(request)
-        self._messages.pieces(request.messages)
+        faults = self._faults()
+        self._options(request, faults)
+        faults.written(self._messages, request.messages, self._writer.file)
+        faults.settle()
 
-    def _contents(self, request: ModelRequest) -> list[bytes]:
-        pieces = self._messages.pieces(request.messages)
+    def _faults(self) -> Faults:
+        return Faults(f"{self._provider}:{self._name}")
+
+    def _contents(self, request: ModelRequest, faults: Faults) -> list[bytes]:
+        pieces = faults.written(self._messages, request.messages, self._writer.file)
+        faults.settle()
         if not pieces:
             raise ConfigError("there is nothing to send: every message is blank")
         return [_OPENING, *pieces] if pieces[0].startswith(_MODELS) else pieces
@@ -78,10 +81,9 @@ class RequestWriter:
             self._instructions = (instructions, written)
         return written
 
-    def _options(self, request: ModelRequest) -> dict[str, Any]:
+    def _options(self, request: ModelRequest, faults: Faults) -> dict[str, Any]:
         """Everything but messages and instructions. Groups that `extra_body` names are joined, the rest replaced."""
-        if request.hosted_mcp:
-            raise self._unsupported("hosted_mcp", "no hosted MCP servers: leave out hosted_mcp")
+        self._check(request, faults)
         settings = request.settings
         options: dict[str, Any] = {}
         if tools := self._all_tools(request):
@@ -99,6 +101,28 @@ class RequestWriter:
             options[key] = value
         return options
 
+    def _check(self, request: ModelRequest, faults: Faults) -> None:
+        if request.hosted_mcp:
+            faults.add("hosted_mcp", "no hosted MCP servers: leave out hosted_mcp")
+        if request.tools and not self._traits.tools:
+            faults.add("tools", "no tools: leave out tools and toolsets")
+        if request.tools and not self._traits.modern:
+            if request.hosted_web_search:
+                faults.add("hosted_web_search", "no hosted web search beside tools: leave out one of them")
+            if request.output_schema is not None:
+                faults.add("output_schema", "no output schema beside tools: leave out one of them")
+        if request.reasoning is not None:
+            self._check_reasoning(request.reasoning, faults)
+
+    def _check_reasoning(self, reasoning: Reasoning, faults: Faults) -> None:
+        smallest, budget = self._traits.min_reasoning_budget, reasoning.budget_tokens
+        if not self._traits.reasoning:
+            faults.add("reasoning", "no reasoning: leave out reasoning")
+        elif reasoning.effort is not None and not self._traits.modern:
+            faults.add("effort", "no reasoning effort: give budget_tokens instead")
+        elif budget is not None and 0 <= budget < smallest:
+            faults.add("min_reasoning_budget", f"no reasoning budget below {smallest} tokens")
+
     def _all_tools(self, request: ModelRequest) -> list[Any]:
         known, declared = self._tools
         if request.tools != known:
@@ -107,8 +131,6 @@ class RequestWriter:
         functions = declared if request.tools else []
         if not request.hosted_web_search:
             return functions
-        if functions and self._is_old:
-            raise self._unsupported("hosted_web_search", "no hosted web search beside tools: leave out one of them")
         return [*functions, {"googleSearch": {}}]
 
     def _tool_config(self, request: ModelRequest) -> dict[str, Any]:
@@ -126,31 +148,21 @@ class RequestWriter:
         if not isinstance(request.max_output_tokens, DefaultLimit):
             config["maxOutputTokens"] = request.max_output_tokens
         if request.output_schema is not None:
-            if request.tools and self._is_old:
-                raise self._unsupported("output_schema", "no output schema beside tools: leave out one of them")
             config["responseMimeType"] = "application/json"
             config["responseSchema"] = google_schema(request.output_schema)
-        if request.reasoning is not None and (thinking := self._thinking(request.reasoning)):
+        if request.reasoning is not None and (thinking := _thinking(request.reasoning)):
             config["thinkingConfig"] = thinking
         return config
 
-    def _thinking(self, reasoning: Reasoning) -> dict[str, Any]:
-        if reasoning.effort is not None and self._is_old:
-            raise self._unsupported("effort", "no reasoning effort: give budget_tokens instead")
-        found = {
-            "thinkingLevel": reasoning.effort,
-            "thinkingBudget": reasoning.budget_tokens,
-            "includeThoughts": reasoning.show or None,
-        }
-        return {key: value for key, value in found.items() if value is not None}
 
-    @property
-    def _is_old(self) -> bool:
-        return self._generation is not None and self._generation < 3
-
-    def _unsupported(self, feature: str, text: str) -> UnsupportedError:
-        model = f"{self._provider}:{self._name}"
-        return UnsupportedError(f"{model} takes {text}", model=model, feature=feature)
+def _thinking(reasoning: Reasoning) -> dict[str, Any]:
+    """A budget wins over a level: the API refuses both (2026-11)."""
+    found = {
+        "thinkingLevel": reasoning.effort if reasoning.budget_tokens is None else None,
+        "thinkingBudget": reasoning.budget_tokens,
+        "includeThoughts": reasoning.show or None,
+    }
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def model_path(name: str) -> str:

@@ -117,7 +117,7 @@ class AnswerReader:
             self._take_chunk(chunk, data, events)
 
     def _take_chunk(self, chunk: Chunk, data: bytes, events: list[ModelEvent]) -> None:
-        if not self._calls.seed:
+        if not self._calls.seed and chunk.candidates:  # a keepalive is the same in every answer
             self._calls.seed = self._hosted.seed = chunk.response_id or data.decode("utf-8", "replace")
         if (counts := chunk.usage_metadata) is not None and tells(counts):
             self._counts = counts

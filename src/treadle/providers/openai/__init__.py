@@ -6,19 +6,14 @@ recorded traffic of OpenAI, Azure, xAI, DeepSeek, OpenRouter and LM Studio, 2026
 
 from __future__ import annotations
 
-import os
-import re
 from typing import TYPE_CHECKING
 
-from treadle.errors import AuthenticationError, ConfigError, ModelError, ModelResponseError
 from treadle.model import Capabilities
-from treadle.providers._connection import Connection
-from treadle.providers._errors import masked
+from treadle.providers._endpoint import Endpoint, base_address, below, for_model
 from treadle.providers.openai._dialects import DIALECTS, Dialect
 from treadle.providers.openai._errors import Blocked, refusal_error
 from treadle.providers.openai._request import RequestWriter
 from treadle.providers.openai._stream import AnswerReader
-from treadle.providers.openai._wire import lenient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -27,7 +22,6 @@ if TYPE_CHECKING:
 
     from treadle.events import ModelEvent
     from treadle.model import ModelRequest
-    from treadle.providers._errors import Refusal
 
 
 class OpenAIModel:
@@ -46,26 +40,27 @@ class OpenAIModel:
         provider: str = "openai",
         base_url: str | None = None,
         api_key: str | None = None,
+        auth: httpx2.Auth | None = None,
         client: httpx2.AsyncClient | None = None,
         idle_timeout_seconds: float = 120.0,
         dialect: Dialect | None = None,
     ) -> None:
-        if not name:
-            raise ConfigError(f"the model has no name: write '{provider}:' and the name behind it")
         self.provider = provider
         self.name = name
-        self._dialect = dialect if dialect is not None else DIALECTS.get(provider, Dialect())
-        self.capabilities: Capabilities = _capabilities(name, self._dialect)
-        self._url, self._own_server = _address(provider, base_url, self._dialect)
-        self._own_server = self._own_server or client is not None
-        self._api_key = api_key
-        self._secret: str | None = None
+        row = dialect if dialect is not None else DIALECTS.get(provider, Dialect())
+        self._dialect = for_model(row, name, row.models)
+        self.capabilities: Capabilities = _capabilities(self._dialect)
+        self._url, own_server = _address(provider, base_url, self._dialect)
         self._writer = RequestWriter(provider, name, self._dialect)
-        self._connection = Connection(
-            provider=provider,
-            model=name,
-            headers=self._headers,
-            refused=self._refused,
+        self._endpoint = Endpoint(
+            provider,
+            name,
+            key=self._dialect.key,
+            refusal_error=lambda refusal, key: refusal_error(refusal, provider, name, self._dialect, key),
+            headers=self._dialect.headers,
+            own_server=own_server,
+            api_key=api_key,
+            auth=auth,
             client=client,
             idle_timeout_seconds=idle_timeout_seconds,
         )
@@ -74,16 +69,16 @@ class OpenAIModel:
         return f"<{type(self).__name__} {self.provider}:{self.name}>"
 
     def check(self, request: ModelRequest, /) -> None:
-        """Raises `UnsupportedError` for a setting or a file that this provider does not take. Sends nothing."""
+        """Raises one `UnsupportedError` that names everything which this model does not take. Sends nothing."""
         self._writer.check(request)
 
     async def stream(self, request: ModelRequest, /) -> AsyncGenerator[ModelEvent, None]:
         """One request. Raises `ModelError` for whatever the network, the server or the answer did wrong."""
         body = self._writer.body(request)
-        reader = AnswerReader(self.provider, self.name, self._refused, self._mask)
+        reader = AnswerReader(self.provider, self.name, self._endpoint.refused, self._endpoint.mask)
         extra_headers = request.settings.extra_headers if request.settings is not None else None
         try:
-            async with await self._connection.post(self._url, body, extra_headers) as answer:
+            async with await self._endpoint.connection.post(self._url, body, extra_headers) as answer:
                 reader.is_document = answer.content_type.endswith(("json", "html"))
                 async for data in answer.chunks:
                     for event in reader.feed(data):
@@ -100,74 +95,25 @@ class OpenAIModel:
     async def count_tokens(self, request: ModelRequest, /) -> int:
         """The input tokens that `request` would use, by the provider's own counter."""
         body = self._writer.body(request, counting=True)
-        path, mark, query = self._url.partition("?")
         extra_headers = request.settings.extra_headers if request.settings is not None else None
-        try:
-            url = f"{path}/input_tokens{mark}{query}"
-            async with await self._connection.post(url, body, extra_headers) as answer:
-                found = lenient(await answer.read())
-                await answer.finish()
-        except Exception as error:
-            if (failure := self._connection.failure(error)) is None:
-                raise
-            raise failure from error
-        count = found.get("input_tokens") if isinstance(found, dict) else None
-        if not isinstance(count, int):
-            text = f"{self.provider}:{self.name}: the answer holds no token count"
-            raise ModelResponseError(text, provider=self.provider, model=self.name)
-        return count
+        return await self._endpoint.count(below(self._url, "/input_tokens"), body, extra_headers, "input_tokens")
 
     def _settle(self, error: Exception, reader: AnswerReader) -> None:
         """Raises `error`, as ours if it is the network's. A filter's refusal is none, and lets the answer finish."""
         if isinstance(error, Blocked):
             reader.block(str(error))
             return
-        failure = self._connection.failure(error)
-        if failure is None:
-            raise error
-        if not reader.done:
-            raise failure from error
-
-    def _headers(self) -> dict[str, str]:
-        headers = {
-            "accept": "text/event-stream, application/json",
-            "accept-encoding": "identity",
-            "content-type": "application/json",
-            "user-agent": "treadle",
-        }
-        variable = self._dialect.key_variable
-        key = (self._api_key or (os.environ.get(variable) if variable else None) or "").strip()
-        if key:
-            if not (key.isascii() and key.isprintable()):
-                raise self._key_error("the API key holds characters that a header cannot carry")
-            headers["authorization"] = f"Bearer {key}"
-            self._secret = key
-        elif self._dialect.key_required and not self._own_server:
-            raise self._key_error("no API key")
-        return headers
-
-    def _key_error(self, fault: str) -> AuthenticationError:
-        where = f"set {self._dialect.key_variable} or pass api_key" if self._dialect.key_variable else "pass api_key"
-        return AuthenticationError(
-            f"{self.provider}:{self.name}: {fault}: {where}", provider=self.provider, model=self.name
-        )
-
-    def _mask(self, text: str) -> str:
-        return masked(text, self._secret)
-
-    def _refused(self, refusal: Refusal) -> ModelError:
-        return refusal_error(refusal, self.provider, self.name, self._dialect, self._secret)
+        self._endpoint.settle(error, ended=reader.done)
 
 
-def _capabilities(name: str, dialect: Dialect) -> Capabilities:
-    reasons = dialect.reasons(name)
+def _capabilities(dialect: Dialect) -> Capabilities:
     return Capabilities(
         tools=True,
-        reasoning=reasons,
-        effort=reasons,
+        reasoning=dialect.reasoning,
+        effort=dialect.effort,
         hosted_mcp=dialect.hosted_mcp,
         hosted_web_search=dialect.hosted_web_search,
-        output_schema=True,
+        output_schema=dialect.output_schema,
         cost=dialect.cost,
         token_counting=dialect.token_counting,
         files=bool(dialect.files),
@@ -175,15 +121,12 @@ def _capabilities(name: str, dialect: Dialect) -> Capabilities:
 
 
 def _address(provider: str, base_url: str | None, dialect: Dialect) -> tuple[str, bool]:
-    """Where to post, and whether that is the caller's choice and not the provider's own address."""
-    variable = dialect.base_url_variable
-    given = base_url or (os.environ.get(variable) if variable else None)
-    url = given or dialect.base_url
-    if url is None:
-        hint = f" or set {variable}" if variable else ""
-        raise ConfigError(f"{provider!r} has no known address: pass base_url='https://...'{hint}")
-    if not re.match(r"https?://[^/?#]", url, re.IGNORECASE):
-        raise ConfigError(f"base_url must begin with http:// or https://, and is {url!r}")
-    path, mark, query = url.partition("?")
-    path = path.rstrip("/").removesuffix("/responses")
-    return f"{path}/responses{mark}{query}", bool(given)
+    """Where to post, and whether that is a server of the caller's instead of the provider's."""
+    url, own_server = base_address(
+        provider,
+        base_url,
+        variables=dialect.base_url_variables,
+        default=dialect.base_url,
+        bare_path=dialect.bare_path,
+    )
+    return below(url, "/responses", without=("/responses",)), own_server

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
+import re
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import UnsupportedError
@@ -14,9 +14,10 @@ from treadle.messages import (
     ToolCallPart,
     ToolMessage,
     UserMessage,
-    encodable,
 )
 from treadle.providers._arguments import legal_arguments, legal_name
+from treadle.providers._call_ids import CallIds
+from treadle.providers._faults import unsupported
 from treadle.providers.openai._items import (
     APPROVAL_REQUEST,
     FUNCTION_CALL,
@@ -28,12 +29,13 @@ from treadle.providers.openai._items import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from treadle.messages import AssistantPart, FilePart, Message, ToolResultPart
     from treadle.providers.openai._dialects import Dialect
 
-_MAX_CALL_ID = 64  # OpenAI refuses longer ones (2026-11)
+# OpenAI refuses longer ids, and one that comes up twice in a request (2026-11).
+_LEGAL_ID = re.compile(r".{1,64}", re.DOTALL)
 
 _Item = dict[str, Any]
 
@@ -43,9 +45,11 @@ class MessageWriter:
 
     def __init__(self, provider: str, name: str, dialect: Dialect) -> None:
         self._provider, self._name, self._dialect = provider, name, dialect
+        self._ids = CallIds(_LEGAL_ID, "call_")
 
     def write(self, message: Message, before: Message | None) -> list[_Item]:
         """Our message as items: none, one or several. `before` is the message that it follows."""
+        self._ids.enter(message, before)
         if isinstance(message, UserMessage):
             return self._user(message.content)
         if isinstance(message, ToolMessage):
@@ -65,17 +69,17 @@ class MessageWriter:
         content: list[_Item] = []
         for part in parts:
             if not isinstance(part, TextPart):
-                content.append(self._file(part))
+                content.append(self.file(part))
             elif part.text.strip():
                 content.append({"type": "input_text", "text": part.text})
         return content
 
-    def _file(self, part: FilePart) -> _Item:
+    def file(self, part: FilePart) -> _Item:
+        """A file as a part of the content. Raises `UnsupportedError` for one that the server does not take."""
         media_type = part.media_type.partition(";")[0].strip().lower()
         kind = "pdf" if media_type == "application/pdf" else media_type.partition("/")[0]
         if kind not in self._dialect.files:
-            model = f"{self._provider}:{self._name}"
-            raise UnsupportedError(f"{model} takes no file of type {media_type}", model=model, feature="files")
+            raise unsupported(f"{self._provider}:{self._name}", "files", f"no file of type {media_type}")
         data = f"data:{media_type};base64,{part.data}"
         if kind == "image":
             return {"type": "input_image", "image_url": part.url if part.url is not None else data}
@@ -85,7 +89,7 @@ class MessageWriter:
 
     def _assistant(self, message: AssistantMessage) -> list[_Item]:
         own = self._is_own(message)
-        ids = iter(_call_ids([call.id for call in message.calls if call.finished]))
+        ids = iter(self._ids.of(message, [call.id for call in message.calls if call.finished]))
         items: list[_Item] = []
         said: _Item | None = None
         phase: _Item = {}
@@ -100,7 +104,7 @@ class MessageWriter:
             elif written := self._part(part, ids, own=own):
                 items += written
                 said, phase = None, {}
-        return self._settled([item for item in items if item.get("role") is None or item["content"].strip()])
+        return self._settled([item for item in items if "type" in item or item["content"].strip()])
 
     def _part(self, part: AssistantPart, ids: Iterator[str], *, own: bool) -> list[_Item]:
         """A call, or what the provider gets back as it came: the rest of another's answer stays behind."""
@@ -148,11 +152,9 @@ class MessageWriter:
             else:
                 told.append(TextPart(f"[result of the call to {result.name} that was cut off: {result.content}]"))
                 told += self._files_of(result)
-        ids = _call_ids([result.call_id for result, _ in whole])
-        outputs = [
-            self._output(result, call if own else None, call_id)
-            for call_id, (result, call) in zip(ids, whole, strict=True)
-        ]
+        sent = [call.id for call in calls if call.finished]
+        ids = iter(self._ids.of(asked, sent) if asked is not None else ())
+        outputs = [self._output(result, call if own else None, next(ids, result.call_id)) for result, call in whole]
         return outputs + self._user(told)
 
     def _output(self, result: ToolResultPart, call: ToolCallPart | None, call_id: str) -> _Item:
@@ -172,7 +174,7 @@ class MessageWriter:
             told.append(TextPart(f"[files of the result of {result.name}, call {result.call_id}]"))
         for file in result.files:
             try:
-                self._file(file)
+                self.file(file)
             except UnsupportedError:
                 told.append(TextPart(f"[{file.name or 'a file'} of type {file.media_type}: this model cannot take it]"))
             else:
@@ -193,20 +195,3 @@ def _hosted(item: _Item) -> list[_Item]:
         return [item]
     asked = {"approval_request_id": item.get("id"), "approve": False, "reason": NOT_APPROVED}
     return [item, {"type": "mcp_approval_response", **asked}]
-
-
-def _call_ids(call_ids: Sequence[str]) -> list[str]:
-    """The ids of one step as the server takes them: no two equal, and the same for a call and its result."""
-    ids: list[str] = []
-    for call_id in call_ids:
-        found, number = _call_id(call_id), 2
-        while found in ids:
-            found, number = _call_id(f"{call_id}_{number}"), number + 1
-        ids.append(found)
-    return ids
-
-
-def _call_id(call_id: str) -> str:
-    if len(call_id) <= _MAX_CALL_ID:
-        return call_id
-    return f"call_{hashlib.sha256(encodable(call_id).encode()).hexdigest()[:24]}"

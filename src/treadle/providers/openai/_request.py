@@ -6,8 +6,9 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import ConfigError, UnsupportedError
+from treadle.errors import ConfigError
 from treadle.model import DefaultLimit
+from treadle.providers._faults import Faults
 from treadle.providers._output_schema import strict_schema
 from treadle.providers._rendered import RenderedMessages, encode
 from treadle.providers.openai._messages import MessageWriter
@@ -27,7 +28,8 @@ class RequestWriter:
 
     def __init__(self, provider: str, name: str, dialect: Dialect) -> None:
         self._provider, self._name, self._dialect = provider, name, dialect
-        self._messages = RenderedMessages(MessageWriter(provider, name, dialect).write)
+        self._writer = MessageWriter(provider, name, dialect)
+        self._messages = RenderedMessages(self._writer.write)
         self._tools: tuple[Any, bytes] = (None, b"")
         self._cache_key: tuple[Any, str | None] = (None, None)
 
@@ -36,7 +38,8 @@ class RequestWriter:
 
         With `counting` it holds only what the token counter takes.
         """
-        fields = {key: encode(value) for key, value in self._options(request).items()}
+        faults = self._faults()
+        fields = {key: encode(value) for key, value in self._options(request, faults).items()}
         if request.tools or request.hosted_mcp or request.hosted_web_search:
             fields["tools"] = self._all_tools(request)
         if request.settings is not None:
@@ -45,7 +48,8 @@ class RequestWriter:
             fields = {key: value for key, value in fields.items() if key in _COUNTED}
         model = fields.pop("model", None) or encode(self._name)
         given = fields.pop("input", None)
-        pieces = self._all_messages(request) if given is None else [given]
+        pieces = self._all_messages(request, faults) if given is None else [given]
+        faults.settle()
         rest = b"".join([b",%b:%b" % (encode(key), value) for key, value in fields.items()])
         start, end = (b"[", b"]") if given is None else (b"", b"")
         # A long conversation is copied once only: by the join.
@@ -55,11 +59,17 @@ class RequestWriter:
 
     def check(self, request: ModelRequest) -> None:
         """Raises for what cannot be written."""
-        self._options(request)
-        self._messages.pieces(request.messages)
+        faults = self._faults()
+        self._options(request, faults)
+        faults.written(self._messages, request.messages, self._writer.file)
+        faults.settle()
 
-    def _all_messages(self, request: ModelRequest) -> list[bytes]:
-        pieces = self._messages.pieces(request.messages)
+    def _faults(self) -> Faults:
+        return Faults(f"{self._provider}:{self._name}")
+
+    def _all_messages(self, request: ModelRequest, faults: Faults) -> list[bytes]:
+        pieces = faults.written(self._messages, request.messages, self._writer.file)
+        faults.settle()
         if not pieces:
             raise ConfigError("there is nothing to send: every message is blank")
         return pieces
@@ -83,8 +93,8 @@ class RequestWriter:
             tool["require_approval"] = "never"
         return tool
 
-    def _options(self, request: ModelRequest) -> dict[str, Any]:
-        self._check_hosted(request)
+    def _options(self, request: ModelRequest, faults: Faults) -> dict[str, Any]:
+        self._check(request, faults)
         options: dict[str, Any] = {"stream": True, "store": False}
         if include := self._include(request):
             options["include"] = include
@@ -97,39 +107,43 @@ class RequestWriter:
             options["parallel_tool_calls"] = False
         if request.output_schema is not None:
             options["text"] = {"format": _text_format(request.output_schema)}
-        if request.reasoning is not None and (reasoning := self._reasoning(request.reasoning)):
+        if request.reasoning is not None and (reasoning := _reasoning(request.reasoning)):
             options["reasoning"] = reasoning
         if self._dialect.cache_key and (key := self._prompt_cache_key(request)) is not None:
             options["prompt_cache_key"] = key
         if request.settings is not None:
-            options |= self._settings(request.settings, request)
+            options |= self._settings(request.settings, request, faults)
         return options
 
-    def _check_hosted(self, request: ModelRequest) -> None:
+    def _check(self, request: ModelRequest, faults: Faults) -> None:
         if request.hosted_mcp and not self._dialect.hosted_mcp:
-            raise self._unsupported("hosted_mcp", "no hosted MCP servers")
+            faults.add("hosted_mcp", "no hosted MCP servers: leave out hosted_mcp")
         if request.hosted_web_search and not self._dialect.hosted_web_search:
-            raise self._unsupported("hosted_web_search", "no hosted web search")
+            faults.add("hosted_web_search", "no hosted web search: leave out hosted_web_search")
+        if request.output_schema is not None and not self._dialect.output_schema:
+            faults.add("output_schema", "no output schema")
+        if request.reasoning is not None:
+            self._check_reasoning(request.reasoning, faults)
         for server in request.hosted_mcp:
             if not _SERVER_NAME.fullmatch(server.name):
                 text = "rename it with letters, digits, - and _, a letter first"
                 raise ConfigError(f"{self._provider} takes no hosted MCP server named {server.name!r}: {text}")
 
+    def _check_reasoning(self, reasoning: Reasoning, faults: Faults) -> None:
+        if not self._dialect.reasoning:
+            faults.add("reasoning", "no reasoning: leave out reasoning")
+        elif reasoning.effort is not None and not self._dialect.effort:
+            faults.add("effort", "no reasoning effort: leave out effort")
+        if reasoning.budget_tokens is not None:
+            faults.add("min_reasoning_budget", "no reasoning budget: leave out budget_tokens")
+
     def _include(self, request: ModelRequest) -> list[str]:
         include = []
-        if self._dialect.sealed_reasoning and self._dialect.reasons(self._name):
+        if self._dialect.sealed_reasoning:
             include.append("reasoning.encrypted_content")
         if request.hosted_web_search and self._dialect.search_sources:
             include.append("web_search_call.action.sources")
         return include
-
-    def _reasoning(self, reasoning: Reasoning) -> dict[str, Any]:
-        if not self._dialect.reasons(self._name):
-            raise self._unsupported("reasoning", "no reasoning: leave out reasoning")
-        if reasoning.budget_tokens is not None:
-            raise self._unsupported("min_reasoning_budget", "no reasoning budget: leave out budget_tokens")
-        given = {"effort": reasoning.effort, "summary": "auto" if reasoning.show else None}
-        return {key: value for key, value in given.items() if value is not None}
 
     def _prompt_cache_key(self, request: ModelRequest) -> str | None:
         """The same for agents that share instructions and tools, whatever tokens they show. None without either."""
@@ -141,7 +155,7 @@ class RequestWriter:
             self._cache_key = (known, key)
         return self._cache_key[1]
 
-    def _settings(self, settings: ModelSettings, request: ModelRequest) -> dict[str, Any]:
+    def _settings(self, settings: ModelSettings, request: ModelRequest, faults: Faults) -> dict[str, Any]:
         given = {
             "temperature": settings.temperature,
             "top_p": settings.top_p,
@@ -150,13 +164,14 @@ class RequestWriter:
             "tool_choice": _tool_choice(settings.tool_choice, request),
         }
         given = {key: value for key, value in given.items() if value is not None}
-        if refused := sorted(set(given) - self._dialect.settings):
-            raise self._unsupported(refused[0], f"no {refused[0]}: leave it out of the settings")
+        for name in sorted(given.keys() - self._dialect.settings):
+            faults.add(name, f"no {name}: leave it out of the settings")
         return given
 
-    def _unsupported(self, feature: str, text: str) -> UnsupportedError:
-        model = f"{self._provider}:{self._name}"
-        return UnsupportedError(f"{model} takes {text}", model=model, feature=feature)
+
+def _reasoning(reasoning: Reasoning) -> dict[str, Any]:
+    given = {"effort": reasoning.effort, "summary": "auto" if reasoning.show else None}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:

@@ -101,7 +101,8 @@ class AnswerReader:
         if found is not None:
             self._take_delta(*found, event, events)
             return
-        self._incoming.seed = self._incoming.seed or data
+        if kind.startswith("response."):  # a keepalive is the same in every answer
+            self._incoming.seed = self._incoming.seed or data
         if kind in _ENDS:
             self._take_end(decode_response(event.response), events, kind.removeprefix("response."))
         elif kind == "error" or (event.error and not kind.startswith("response.")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from treadle.providers._counts import cost_usd, count, inner
-from treadle.providers.openai._items import APPROVAL_REQUEST, FUNCTION_CALL, kind_of, refuses, unanswered
+from treadle.providers.openai._items import APPROVAL_REQUEST, FUNCTION_CALL, MESSAGE, kind_of, refuses, unanswered
 from treadle.usage import StopReason, Usage
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ def stop_of(response: Response | None, items: list[dict[str, Any]]) -> tuple[Sto
         return StopReason.REFUSAL, status
     if APPROVAL_REQUEST in kinds:
         return StopReason.PAUSED, status
-    return StopReason.OTHER if unanswered(items) or status != "completed" else StopReason.END, status
+    # What a message follows was answered on the provider's side, as xAI answers its own custom tools (2026-11).
+    last_said = max((place for place, item in enumerate(items) if kind_of(item) == MESSAGE), default=-1)
+    waits = bool(unanswered(items[last_said + 1 :]))
+    return StopReason.OTHER if waits or status != "completed" else StopReason.END, status
 
 
 def usage_of(given: Any) -> Usage | None:

@@ -7,15 +7,11 @@ Snowflake, Together, Z.ai, Moonshot and Alibaba, 2026.
 
 from __future__ import annotations
 
-import os
-import re
 from typing import TYPE_CHECKING
 
-from treadle.errors import AuthenticationError, ConfigError, ModelError
 from treadle.model import Capabilities
-from treadle.providers._connection import Connection
 from treadle.providers._dialects import DIALECTS, Dialect
-from treadle.providers._errors import masked
+from treadle.providers._endpoint import Endpoint, base_address, below, for_model
 from treadle.providers.openai_chat._errors import PromptBlocked, refusal_error
 from treadle.providers.openai_chat._request import RequestWriter
 from treadle.providers.openai_chat._stream import AnswerReader
@@ -27,7 +23,6 @@ if TYPE_CHECKING:
 
     from treadle.events import ModelEvent
     from treadle.model import ModelRequest
-    from treadle.providers._errors import Refusal
 
 
 class OpenAIChatModel:
@@ -46,26 +41,27 @@ class OpenAIChatModel:
         provider: str = "openai-chat",
         base_url: str | None = None,
         api_key: str | None = None,
+        auth: httpx2.Auth | None = None,
         client: httpx2.AsyncClient | None = None,
         idle_timeout_seconds: float = 120.0,
         dialect: Dialect | None = None,
     ) -> None:
-        if not name:
-            raise ConfigError(f"the model has no name: write '{provider}:' and the name behind it")
         self.provider = provider
         self.name = name
-        self._dialect = dialect if dialect is not None else DIALECTS.get(provider, Dialect())
+        row = dialect if dialect is not None else DIALECTS.get(provider, Dialect())
+        self._dialect = for_model(row, name, row.models)
         self.capabilities: Capabilities = _capabilities(self._dialect)
-        self._url, self._own_server = _address(provider, base_url, self._dialect)
-        self._own_server = self._own_server or client is not None
-        self._api_key = api_key
-        self._secret: str | None = None
+        self._url, own_server = _address(provider, base_url, self._dialect)
         self._writer = RequestWriter(provider, name, self._dialect)
-        self._connection = Connection(
-            provider=provider,
-            model=name,
-            headers=self._headers,
-            refused=self._refused,
+        self._endpoint = Endpoint(
+            provider,
+            name,
+            key=self._dialect.key,
+            refusal_error=lambda refusal, key: refusal_error(refusal, provider, name, self._dialect, key),
+            headers=self._dialect.headers,
+            own_server=own_server,
+            api_key=api_key,
+            auth=auth,
             client=client,
             idle_timeout_seconds=idle_timeout_seconds,
         )
@@ -74,16 +70,18 @@ class OpenAIChatModel:
         return f"<{type(self).__name__} {self.provider}:{self.name}>"
 
     def check(self, request: ModelRequest, /) -> None:
-        """Raises `UnsupportedError` for a setting or a file that this provider does not take. Sends nothing."""
+        """Raises one `UnsupportedError` that names everything which this model does not take. Sends nothing."""
         self._writer.check(request)
 
     async def stream(self, request: ModelRequest, /) -> AsyncGenerator[ModelEvent, None]:
         """One request. Raises `ModelError` for whatever the network, the server or the answer did wrong."""
         body = self._writer.body(request)
-        reader = AnswerReader(self.provider, self.name, request.max_output_tokens, self._refused, self._mask)
+        reader = AnswerReader(
+            self.provider, self.name, request.max_output_tokens, self._endpoint.refused, self._endpoint.mask
+        )
         extra_headers = request.settings.extra_headers if request.settings is not None else None
         try:
-            async with await self._connection.post(self._url, body, extra_headers) as answer:
+            async with await self._endpoint.connection.post(self._url, body, extra_headers) as answer:
                 reader.is_document = answer.content_type.endswith(("json", "html"))
                 async for data in answer.chunks:
                     for event in reader.feed(data):
@@ -102,48 +100,16 @@ class OpenAIChatModel:
         if isinstance(error, PromptBlocked):
             reader.block(str(error))
             return
-        failure = self._connection.failure(error)
-        if failure is None:
-            raise error
-        if not reader.finished:  # behind the finish reason only the usage may be lost
-            raise failure from error
-
-    def _headers(self) -> dict[str, str]:
-        headers = {
-            "accept": "text/event-stream, application/json",
-            "accept-encoding": "identity",
-            "content-type": "application/json",
-            "user-agent": "treadle",
-        }
-        variable = self._dialect.key_variable
-        key = (self._api_key or (os.environ.get(variable) if variable else None) or "").strip()
-        if key:
-            if not (key.isascii() and key.isprintable()):
-                raise self._key_error("the API key holds characters that a header cannot carry")
-            headers["authorization"] = f"Bearer {key}"
-            self._secret = key
-        elif self._dialect.key_required and not self._own_server:
-            raise self._key_error("no API key")
-        return headers
-
-    def _key_error(self, fault: str) -> AuthenticationError:
-        where = f"set {self._dialect.key_variable} or pass api_key" if self._dialect.key_variable else "pass api_key"
-        return AuthenticationError(
-            f"{self.provider}:{self.name}: {fault}: {where}", provider=self.provider, model=self.name
-        )
-
-    def _mask(self, text: str) -> str:
-        return masked(text, self._secret)
-
-    def _refused(self, refusal: Refusal) -> ModelError:
-        return refusal_error(refusal, self.provider, self.name, self._dialect, self._secret)
+        self._endpoint.settle(error, ended=reader.finished)  # behind the finish reason only the usage may be lost
 
 
 def _capabilities(dialect: Dialect) -> Capabilities:
     return Capabilities(
-        tools=True,
+        tools=dialect.tools,
         reasoning=dialect.reasoning,
         effort=dialect.effort,
+        min_reasoning_budget=dialect.min_reasoning_budget,
+        hosted_web_search=dialect.web_search is not None,
         output_schema=dialect.output_schema,
         cost=dialect.cost,
         files=bool(dialect.files),
@@ -151,13 +117,12 @@ def _capabilities(dialect: Dialect) -> Capabilities:
 
 
 def _address(provider: str, base_url: str | None, dialect: Dialect) -> tuple[str, bool]:
-    """Where to post, and whether that is the caller's choice and not the provider's own address."""
-    given = base_url or (os.environ.get(dialect.base_url_variable) if dialect.base_url_variable else None)
-    url = given or dialect.base_url
-    if url is None:
-        raise ConfigError(f"{provider!r} has no known address: pass base_url='http://...'")
-    if not re.match(r"https?://[^/?#]", url, re.IGNORECASE):
-        raise ConfigError(f"base_url must begin with http:// or https://, and is {url!r}")
-    path, mark, query = url.partition("?")
-    path = path.rstrip("/").removesuffix("/chat/completions")
-    return f"{path}/chat/completions{mark}{query}", bool(given)
+    """Where to post, and whether that is a server of the caller's instead of the provider's."""
+    url, own_server = base_address(
+        provider,
+        base_url,
+        variables=dialect.base_url_variables,
+        default=dialect.base_url,
+        bare_path=dialect.bare_path,
+    )
+    return below(url, "/chat/completions", without=("/chat/completions",)), own_server

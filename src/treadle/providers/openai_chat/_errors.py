@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from treadle.errors import ModelError
@@ -16,6 +17,8 @@ class PromptBlocked(ModelError):
     """The provider's filter refused the prompt: a stop, and no error to the caller."""
 
 
+# OpenRouter's moderation and xAI's usage guidelines answer 403 (2026-11).
+_BLOCKED_TEXT = re.compile(r"input was flagged|violates usage guidelines", re.IGNORECASE)
 _BLOCKED = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})
 
 
@@ -23,5 +26,7 @@ def refusal_error(refusal: Refusal, provider: str, model: str, dialect: Dialect,
     """The error of a refusal, with a hint where the model is not there."""
     if refusal.status == 400 and (words := sorted(_BLOCKED & refusal.words)):
         return PromptBlocked(words[0])
+    if refusal.status == 403 and _BLOCKED_TEXT.search(refusal.text):
+        return PromptBlocked("content_filter")
     hint = dialect.missing_model.format(model=model) if refusal.status == 404 else ""
     return model_error(refusal, provider=provider, model=model, hint=hint, secret=secret)

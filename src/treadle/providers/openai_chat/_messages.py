@@ -17,6 +17,7 @@ from treadle.messages import (
     encodable,
 )
 from treadle.providers._arguments import legal_arguments, legal_name
+from treadle.providers._faults import unsupported
 from treadle.providers.openai_chat._wire import DETAILS, EXTRA
 
 if TYPE_CHECKING:
@@ -39,15 +40,14 @@ class MessageWriter:
         """Our message as theirs: none, one or several. `before` is the message that it follows."""
         if isinstance(message, UserMessage):
             content = self._content(message.content)
-            found = [{"role": "user", "content": content}] if content else []
-            return self._after_tools(found, before)
+            return self._after_tools([{"role": "user", "content": content}], before) if content else []
         if isinstance(message, ToolMessage):
             return self._results(message, before)
-        return self._assistant(message)
+        return self._assistant(message) or self._after_tools([], before)
 
     def _after_tools(self, found: list[dict[str, Any]], before: Message | None) -> list[dict[str, Any]]:
-        """Mistral refuses a user message right behind tool results (2026-11)."""
-        if found and not self._dialect.user_after_tool and isinstance(before, ToolMessage):
+        """Mistral refuses a user message right behind tool results (2026-11). An empty answer does not stand there."""
+        if not self._dialect.user_after_tool and isinstance(before, ToolMessage):
             return [{"role": "assistant", "content": "OK"}, *found]
         return found
 
@@ -56,14 +56,19 @@ class MessageWriter:
         content: list[dict[str, Any]] = []
         for part in parts:
             if not isinstance(part, TextPart):
-                content.append(self._file(part))
+                content.append(self.file(part))
             elif part.text.strip():
                 content.append({"type": "text", "text": part.text})
-        if all(item["type"] == "text" for item in content):
-            return "\n\n".join(item["text"] for item in content)
+        if content and all(item["type"] == "text" for item in content):
+            return self.text("\n\n".join(item["text"] for item in content))
         return content
 
-    def _file(self, part: FilePart) -> dict[str, Any]:
+    def text(self, text: str) -> str | list[dict[str, Any]]:
+        """Text as content. In parts where they may be marked: what is cached must not change its form later."""
+        return [{"type": "text", "text": text}] if self._dialect.cache_marks and text.strip() else text
+
+    def file(self, part: FilePart) -> dict[str, Any]:
+        """A file as a part of the content. Raises `UnsupportedError` for one that the server does not take."""
         media_type = part.media_type.partition(";")[0].strip().lower()
         kind = "pdf" if media_type == "application/pdf" else media_type.partition("/")[0]
         url = part.url if part.url is not None else f"data:{media_type};base64,{part.data}"
@@ -72,21 +77,19 @@ class MessageWriter:
                 return {"type": "image_url", "image_url": {"url": url}}
             if kind == "audio" and media_type in _AUDIO and part.data is not None:
                 return {"type": "input_audio", "input_audio": {"data": part.data, "format": _AUDIO[media_type]}}
-            if kind == "pdf" and part.data is not None:
+            if kind == "pdf" and (part.data is not None or self._dialect.pdf_urls):
                 return {"type": "file", "file": {"filename": part.name or "document.pdf", "file_data": url}}
         where = "" if part.url is None or kind not in self._dialect.files else " by url: pass its data"
-        model = f"{self._provider}:{self._name}"
-        text = f"{model} takes no file of type {media_type}{where}"
-        raise UnsupportedError(text, model=model, feature="files")
+        raise unsupported(f"{self._provider}:{self._name}", "files", f"no file of type {media_type}{where}")
 
     def _assistant(self, message: AssistantMessage) -> list[dict[str, Any]]:
         own = message.model is None or message.model.provider == self._provider
         text = "".join([part.text for part in message.content if isinstance(part, TextPart)])
         texts = [text] if text.strip() else []
-        texts += [f"[cut off: {call.name}({call.args} ...]" for call in message.calls if not call.finished]
-        finished = [call for call in message.calls if call.finished]
-        ids = self._call_ids([call.id for call in finished])
-        calls = [_call(call, call_id, own=own) for call, call_id in zip(finished, ids, strict=True)]
+        texts += [_call_as_text(call) for call in message.calls if not self._is_sent(call)]
+        sent = [call for call in message.calls if self._is_sent(call)]
+        ids = self._call_ids([call.id for call in sent])
+        calls = [_call(call, call_id, own=own) for call, call_id in zip(sent, ids, strict=True)]
         written: dict[str, Any] = {"role": "assistant"}
         if texts:
             written["content"] = "\n\n".join(texts)
@@ -96,6 +99,8 @@ class MessageWriter:
             return []
         if own:
             self._echo(message, written)
+        if self._dialect.reasoning_always and self._dialect.reasoning_field is not None:
+            written.setdefault(self._dialect.reasoning_field, " ")
         return [written]
 
     def _echo(self, message: AssistantMessage, written: dict[str, Any]) -> None:
@@ -112,15 +117,19 @@ class MessageWriter:
         text = "".join([part.text for part in message.content if isinstance(part, ReasoningPart)])
         if field is None or not text or details:
             return
-        if self._dialect.reasoning_with_calls_only and "tool_calls" not in written:
-            return
         if field == "thinking":
             thinking: list[Any] = [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]
             if "content" in written:
                 thinking.append({"type": "text", "text": written["content"]})
             written["content"] = thinking
+        elif field == "<think>":
+            written["content"] = f"<think>\n{text}\n</think>\n\n{written.get('content', '')}"
         else:
             written[field] = text
+
+    def _is_sent(self, call: ToolCallPart | None) -> bool:
+        """Whether a call goes as one: those that were cut off, and all where the model has no tools, go as text."""
+        return self._dialect.tools and (call is None or call.finished)
 
     def _call_ids(self, call_ids: list[str]) -> list[str]:
         """The ids of one step as the server takes them: no two equal, and the same for a call and its result."""
@@ -149,14 +158,15 @@ class MessageWriter:
         whole: list[ToolResultPart] = []
         told: list[TextPart | FilePart] = []
         for result, call in itertools.zip_longest(message.results, calls[: len(message.results)]):
-            if call is None or call.finished:
+            if self._is_sent(call):
                 whole.append(result)
             else:
-                told.append(TextPart(f"[result of the call to {result.name} that was cut off: {result.content}]"))
+                cut = "" if call is None or call.finished else " that was cut off"
+                told.append(TextPart(f"[result of the call to {result.name}{cut}: {result.content}]"))
             told += self._files_of(result)
         ids = self._call_ids([result.call_id for result in whole])
         written: list[dict[str, Any]] = [
-            {"role": "tool", "tool_call_id": call_id, "content": result.content}
+            {"role": "tool", "tool_call_id": call_id, "content": self.text(result.content)}
             for call_id, result in zip(ids, whole, strict=True)
         ]
         if told:
@@ -171,12 +181,16 @@ class MessageWriter:
             told.append(TextPart(f"[files of the result of {result.name}, call {result.call_id}]"))
         for file in result.files:
             try:
-                self._file(file)
+                self.file(file)
             except UnsupportedError:
                 told.append(TextPart(f"[{file.name or 'a file'} of type {file.media_type}: this model cannot take it]"))
             else:
                 told.append(file)
         return told
+
+
+def _call_as_text(call: ToolCallPart) -> str:
+    return f"[called {call.name}({call.args})]" if call.finished else f"[cut off: {call.name}({call.args} ...]"
 
 
 def _call(call: ToolCallPart, call_id: str, *, own: bool) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from treadle.providers._connection import EventSplitter, collect
 from treadle.providers._errors import one_line, page_summary, refusal_in
 from treadle.providers._rendered import encode
 from treadle.providers.openai_chat._calls import CallPieces, OpenCall
+from treadle.providers.openai_chat._details import Details
 from treadle.providers.openai_chat._usage import failure_of, is_output_limit, stop_of, usage_of
 from treadle.providers.openai_chat._wire import DETAILS, EXTRA, CallPiece, Function, decode_chunk
 from treadle.usage import StopReason
@@ -71,11 +72,10 @@ class AnswerReader:
         self._refused = refused
         self._splitter = EventSplitter()
         self._document = bytearray()
-        self._blocks: list[_Block | OpenCall | list[Any]] = []
+        self._blocks: list[_Block | OpenCall | Details] = []
         self._last: _Block | None = None
         self._calls = CallPieces()
-        self._details: list[Any] = []
-        self._detail_places: dict[str, dict[str, Any]] = {}
+        self._details = Details()
         self._citations: list[Citation] = []
         self._sources: Any = None
         self._held: dict[Any, str] = {}
@@ -161,7 +161,9 @@ class AnswerReader:
             if reasoning := delta.reasoning_content or delta.reasoning:
                 self._add(ReasoningDelta, reasoning, events)
             if delta.reasoning_details:
-                self._take_details(delta.reasoning_details, events, shown=bool(reasoning))
+                self._take_details(
+                    delta.reasoning_details, events, shown=bool(reasoning), whole=delta is not choice.delta
+                )
             if content := delta.content:
                 if type(content) is str:
                     self._add(TextDelta, content, events)
@@ -197,29 +199,17 @@ class AnswerReader:
                 if text:
                     self._add(ReasoningDelta if thinking else TextDelta, text, events)
 
-    def _merge_detail(self, piece: dict[str, Any]) -> None:
-        place = f"{piece.get('type')}/{piece.get('index')}"
-        known = self._detail_places.get(place)
-        if known is None or ("id" in known and "id" in piece and known["id"] != piece["id"]):
-            self._details.append(dict(piece))
-            self._detail_places.setdefault(place, self._details[-1])
-            return
-        for key, value in piece.items():
-            if key in ("text", "summary", "data") and isinstance(value, str) and isinstance(known.get(key), str):
-                known[key] += value
-            elif value is not None:
-                known[key] = value
-
-    def _take_details(self, details: list[Any], events: list[ModelEvent], *, shown: bool) -> None:
-        """OpenRouter's reasoning blocks come in pieces and go back whole."""
-        if not any(block is self._details for block in self._blocks):
-            self._blocks.append(self._details)
+    def _take_details(self, details: list[Any], events: list[ModelEvent], *, shown: bool, whole: bool) -> None:
+        """Opaque reasoning: it has its place in the answer, and its text is shown where nothing else tells it."""
         for detail in details:
-            if isinstance(detail, dict):
-                self._merge_detail(detail)
-                text = detail.get("text") or detail.get("summary")
-                if not shown and isinstance(text, str) and text:
-                    self._add(ReasoningDelta, text, events)
+            if not isinstance(detail, dict):
+                continue
+            if not self._details:
+                self._blocks.append(self._details)
+            self._details.add(detail, whole=whole)
+            text = detail.get("text") or detail.get("summary")
+            if not shown and isinstance(text, str) and text:
+                self._add(ReasoningDelta, text, events)
 
     def _take_rest(self, delta: Delta, events: list[ModelEvent]) -> None:
         if delta.refusal:
@@ -298,8 +288,8 @@ class AnswerReader:
         for block in self._blocks:
             if isinstance(block, OpenCall):
                 yield self._call_part(block, cut=cut)
-            elif isinstance(block, list):
-                yield ProviderPart(self._ref.provider, DETAILS, block)
+            elif isinstance(block, Details):
+                yield ProviderPart(self._ref.provider, DETAILS, block.whole())
             elif block.kind is ReasoningDelta:
                 yield ReasoningPart("".join(block.pieces))
             else:

@@ -1,0 +1,75 @@
+"""What a request probably cost: an estimate from a public price list, never the provider's own figure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from treadle.errors import ConfigError
+
+if TYPE_CHECKING:
+    from treadle.messages import ModelRef
+    from treadle.model import Model
+    from treadle.usage import Usage
+
+# Our prefixes whose prices stand under another name in the list. All others are looked up as they are.
+_LISTED_AS = {
+    "openai-chat": "openai",
+    "azure-responses": "azure",
+    "google-vertex": "google",
+    "anthropic-vertex": "google",
+    "anthropic-bedrock": "aws",
+    "bedrock": "aws",
+    "xai": "x-ai",
+    "xai-responses": "x-ai",
+    "openrouter-responses": "openrouter",
+    "deepseek-responses": "deepseek",
+    "moonshot": "moonshotai",
+}
+
+# On a machine of one's own, and so on no list.
+_UNLISTED = frozenset({"offline", "local", "scripted", "ollama", "lmstudio", "lmstudio-responses", "vllm", "llamacpp"})
+
+
+def estimate(usage: Usage, model: str | ModelRef | Model) -> float | None:
+    """US dollars that `usage` of `model` ("provider:name", a `ModelRef` or a `Model`) costs by today's list prices.
+
+    None where the list does not know the model. The prices are those that the installed `genai-prices` brings along:
+    nothing is fetched, and discounts, batch prices and tools run by the provider are not in them. Cache writes are
+    taken for the short-lived ones.
+
+    `usage` is that of one request: some prices rise with its size, so add up the estimates of a run's steps rather than
+    asking once for their sum. `usage.cost_usd` is not looked at. Raises `ConfigError` where the extra is missing.
+    """
+    provider, name = _named(model)
+    if provider in _UNLISTED:
+        return None
+    try:
+        import genai_prices
+    except ImportError:
+        raise ConfigError('estimates of cost need a price list: pip install "treadle[pricing]"') from None
+    listed = _LISTED_AS.get(provider, provider)
+    counts = genai_prices.Usage(
+        input_tokens=usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        output_tokens=usage.output_tokens,
+        output_reasoning_tokens=min(usage.reasoning_tokens, usage.output_tokens),
+    )
+    try:
+        found = genai_prices.calc_price(counts, name, provider_id=listed)
+    except (LookupError, ValueError):
+        return None
+    # The list also takes a provider for one whose name it is a part of, and has models without a price for tokens.
+    priced = found.model_price
+    if found.provider.id != listed or (priced.input_mtok is None and priced.output_mtok is None):
+        return None
+    return float(found.total_price)
+
+
+def _named(model: Any) -> tuple[str, str]:
+    if not isinstance(model, str):
+        return model.provider, model.name
+    provider, colon, name = model.partition(":")
+    if not colon or not name:
+        raise ConfigError(f"{model!r} is no model: write 'provider:name', for instance 'openai:gpt-5'")
+    return provider, name
