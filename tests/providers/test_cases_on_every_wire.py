@@ -148,7 +148,11 @@ async def test_calls_that_are_cut_again_and_again_end_the_run(wire: str) -> None
 
 
 @each_wire
-@pytest.mark.parametrize("args", ["", None, "  ", "null", '"null"', ABSENT, "{}"], ids=repr)
+@pytest.mark.parametrize(
+    "args",
+    ["", None, "  ", "null", '"null"', ABSENT, "{}"],
+    ids=lambda args: "absent" if args is ABSENT else repr(args),
+)
 async def test_empty_or_null_arguments_are_none_and_the_tool_runs(wire: str, args: Any) -> None:
     # B017
     lab = Lab(wire, calls_body(wire, Call("a", "now", args)), WIRES[wire].answer)

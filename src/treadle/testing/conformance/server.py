@@ -126,6 +126,12 @@ class Server:
         for _ in range(5):
             await asyncio.sleep(0)
 
+    async def until_asked(self, least: int) -> None:
+        """Waits until at least so many requests are in."""
+        while len(self.requests) < least:
+            self._changed.clear()
+            await self._changed.wait()
+
     async def until_open(self, most: int) -> None:
         """Waits until at most so many connections are open."""
         while self._open > most:
@@ -159,6 +165,7 @@ class Server:
         """Answers one request. Whether the connection is still of use."""
         seen = await _read_request(reader)
         self.requests.append(seen)
+        self._changed.set()
         reply = self._reply_to(seen)
         if reply.head:
             writer.write(_head(reply))

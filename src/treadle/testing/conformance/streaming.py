@@ -21,7 +21,7 @@ from treadle.testing.conformance.suite import ADD, HELLO, LOOK, STREAMS_VARIABLE
 from treadle.usage import StopReason, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Coroutine, Iterator
     from typing import Any
 
     from treadle.model import Model
@@ -32,6 +32,7 @@ _SIZES = tuple(random.Random(7).choices(range(1, 40), k=97))  # noqa: S311 - the
 _SPLITS = {"1": (1,), "3": (3,), "7": (7,), "random": _SIZES}
 _BYTES_PER_STREAM = 300_000  # both sides of a stream together; a client of its own for each takes more than a megabyte
 _SPARE_FILES = 100
+_BEGIN_AT_ONCE = 50  # so that both sides on one slow processor keep up with the limits for connecting
 
 
 class StreamTests(Suite):
@@ -155,12 +156,17 @@ class StreamTests(Suite):
             assert finish.message.text == f"number {number}, größer and {number} again", "streams got mixed up"
             assert finish.usage is None or finish.usage.input_tokens == number or not self.has("usage")
 
-        async def scene(_: Server, model: Model) -> None:
-            await asyncio.gather(*[ask(model, number) for number in range(count)])
+        async def scene(server: Server, model: Model) -> None:
+            asking: list[asyncio.Task[None]] = []
+            for number in range(count):
+                asking.append(asyncio.ensure_future(ask(model, number)))
+                if len(asking) % _BEGIN_AT_ONCE == 0:
+                    await _first_of(server.until_asked(len(asking)), asking)
+            await asyncio.gather(*asking)
 
         with _open_files(2 * count + _SPARE_FILES):
             before = _resident_bytes()
-            self.play(scene, replies=answer, seconds=3 * self.seconds)
+            self.play(scene, replies=answer, seconds=4 * self.seconds)
         used = (memory[0] - before) // count
         assert used < _BYTES_PER_STREAM, f"each open stream takes {used} bytes"
 
@@ -169,6 +175,13 @@ class StreamTests(Suite):
         reply = self.said(_WORDS)
         half = reply.events[: len(reply.events) // 2]
         self.play(scene, replies=[reply.sending(*half, STALL), reply])
+
+
+async def _first_of(waits: Coroutine[Any, Any, None], tasks: list[asyncio.Task[None]]) -> None:
+    """Waits, unless one of the tasks ends before: then it failed, and whoever gathers them will see that."""
+    waiting = asyncio.ensure_future(waits)
+    await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
 
 
 async def _cancelled(task: asyncio.Task[Any], when: asyncio.Event) -> None:
