@@ -192,6 +192,11 @@ def test_a_file_that_the_model_cannot_take_is_refused_before_anything_is_sent(tr
         (("run", "hi", "--base-url", "http://127.0.0.1:1/v1"), "-m"),
         (("run", "hi", "-m", "openai-chat:x", "--chat-template", "x"), "local:"),
         (("run", "hi", "-m", "local:x.gguf", "--base-url", "http://127.0.0.1:1/v1"), "local:"),
+        (("run", "hi", "--no-tools", "--write"), "--no-tools goes with neither --write nor --allow-commands"),
+        (("run", "hi", "--no-tools", "--allow-commands"), "--no-tools"),
+        (("run", "hi", "--root", "nowhere"), "'nowhere' cannot be the root: No such file or directory"),
+        (("run", "hi", "--root", "README.md"), "'README.md' cannot be the root: Not a directory"),
+        (("run", "hi", "--search-url", "nonsense"), "--search-url or TREADLE_SEARCH_URL: the url of a search engine"),
         (("manifest",), "MODULE:AGENT"),
     ],
 )

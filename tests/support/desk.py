@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import stat
 from collections.abc import Callable
@@ -49,6 +50,16 @@ def snapshot(folder: Path) -> dict[str, tuple[Any, ...]]:
         content = path.read_bytes() if stat.S_ISREG(status.st_mode) else None
         target = path.readlink() if path.is_symlink() else None
         found[str(path)] = (content, target, status.st_mode, status.st_uid, status.st_gid, status.st_ino)
+    return found
+
+
+def alive(name: str) -> list[str]:
+    """The processes, zombies aside, that have `name` in their command line."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and name.encode() in (folder / "cmdline").read_bytes():
+                found.append(folder.name)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import signal
@@ -16,7 +15,7 @@ from time import monotonic
 
 import pytest
 
-from support.desk import Desk, until
+from support.desk import Desk, alive, until
 from treadle import Agent, ToolOutput
 from treadle.testing import ScriptedModel, call
 from treadle.toolkit import Workspace
@@ -36,16 +35,6 @@ def desk(folder: Path) -> Desk:
 def name() -> str:
     """A word that stands in the command line of every process of a test."""
     return f"mark-{uuid.uuid4().hex}"
-
-
-def alive(name: str) -> list[str]:
-    """The processes, zombies aside, that have `name` in their command line."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if folder.name.isdigit() and name.encode() in (folder / "cmdline").read_bytes():
-                found.append(folder.name)
-    return found
 
 
 async def run(desk: Desk, command: str, seconds: float = BOUND) -> ToolOutput:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from support.desk import SECRET, Desk, snapshot
+from support.desk import Desk, snapshot
 from support.traps import WAYS_OUT, lay_traps
 from treadle import Agent, ConfigError, ToolError, Toolset
 from treadle.testing import ScriptedModel, call
-from treadle.toolkit import Root, Workspace
+from treadle.toolkit import Workspace
 
 NAMES = ["read_file", "list_directory", "find_files", "search_content", "write_file", "edit_file"]
 PARAMETERS = {
@@ -198,42 +197,3 @@ async def test_a_device_is_refused_by_every_tool(tmp_path: Path, backend):
     for name in ("read_file", "write_file", "edit_file"):
         assert "is a device" in await desk.refusal(name, **CALLS[name]("zero"))
     assert "is a device" in await desk.refusal("search_content", pattern="x", path="zero")
-
-
-# A model that is an enemy
-
-
-async def test_a_hostile_model_changes_nothing_outside_and_learns_no_secret(
-    folder: Path, outside: Path, backend, monkeypatch
-):
-    monkeypatch.setenv("SOME_PROVIDER_API_KEY", "sk-secret")
-    lay_traps(folder)
-    (folder / ".git" / "hooks").mkdir(parents=True)
-    os.link(outside / "secret.txt", folder / "hard")
-    everything = {path: what for path, what in snapshot(folder.parent).items() if not path.startswith(str(folder))}
-    protected = snapshot(folder / ".git")
-    ways = [way.format(folder=folder) if way.startswith("{") else way for way in WAYS_OUT]
-    calls = [call(name, **arguments(way)) for way in ways if way != "\ud800" for name, arguments in CALLS.items()]
-    calls += [
-        call("write_file", path="hard", content="through a hard link"),
-        call("write_file", path=".git/hooks/pre-commit", content="#!/bin/sh\n"),
-        call("write_file", path=".GIT/HOOKS/pre-commit", content="#!/bin/sh\n"),
-        call("search_content", pattern="(a+)+$", path="bomb"),
-        call("search_content", pattern="--pre=./evil.sh"),
-        call("search_content", pattern="x", glob="../../**"),
-        call("find_files", pattern="../**/secret*"),
-        call("find_files", pattern="*a" * 2000),
-        call("run_command", command="env; set; cat /proc/$PPID/environ | tr '\\0' '\\n'"),
-        call("run_command", command="setsid sh -c 'trap \"\" TERM HUP; sleep 1000' & sleep 1000", timeout_seconds=0.5),
-        call("edit_file", path="hard", edits=[]),
-    ]
-    (folder / "bomb").write_text("a" * 40 + "!\n")
-    model = ScriptedModel(calls, "done")
-    workspace = Workspace(Root(folder, backend=backend), allow_commands=True, search_seconds=1.0)
-    result = await Agent(model, toolsets=[workspace], max_result_bytes=0).run("go")
-    told = json.dumps([one.content for one in result.steps[0].results])
-    assert len(result.steps[0].results) == len(calls)
-    assert SECRET not in told and "sk-secret" not in told and "root:x:0" not in told
-    now = {path: what for path, what in snapshot(folder.parent).items() if not path.startswith(str(folder))}
-    assert now == everything and snapshot(folder / ".git") == protected
-    assert (outside / "secret.txt").read_text() == SECRET
