@@ -74,6 +74,7 @@ conformance: .venv/dev mcp-servers
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/searching.py
 
 bench-peers: .venv/dev
 	$(BIN)/python benchmarks/run.py --peers

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from treadle import Agent, Model, RunError, Usage
-from treadle.toolkit import read_only_tools
+from treadle.toolkit import Workspace
 
 AT_ONCE = 4
 
@@ -27,7 +27,7 @@ class Row:
 
 async def run_all(model: Model | str, prompts: list[str]) -> list[Row]:
     """One row for each prompt, in their order."""
-    agent = Agent(model, tools=read_only_tools())
+    agent = Agent(model, tools=Workspace().read_only())
     room = asyncio.Semaphore(AT_ONCE)
 
     async def run_one(prompt: str) -> Row:

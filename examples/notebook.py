@@ -6,9 +6,9 @@ shells without one use `run_sync`.
 
 # %% An agent is configuration: build it once, use it in every cell
 from treadle import Agent, ConfigError
-from treadle.toolkit import read_only_tools
+from treadle.toolkit import Workspace
 
-agent = Agent("offline:demo", tools=read_only_tools())
+agent = Agent("offline:demo", tools=Workspace().read_only())
 
 # %% Without a running event loop
 first = agent.run_sync("List the files here.")

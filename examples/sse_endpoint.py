@@ -14,7 +14,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from treadle import Agent, Event, Run, RunError, encode_event
-from treadle.toolkit import read_only_tools
+from treadle.toolkit import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -62,4 +62,4 @@ def as_sse(event: Event) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (event.seq, encode_event(event))
 
 
-app = sse_app(Agent("offline:demo", tools=read_only_tools()))
+app = sse_app(Agent("offline:demo", tools=Workspace().read_only()))

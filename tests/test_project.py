@@ -14,6 +14,7 @@ from pathlib import Path
 import treadle
 import treadle.providers
 import treadle.testing
+import treadle.toolkit
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -78,6 +79,7 @@ def test_every_public_name_is_in_the_reference():
     listed = {name for name in treadle.__all__ if not name.startswith("__")}
     assert documented("treadle") == listed
     assert documented("treadle.testing") == set(treadle.testing.__all__)
+    assert documented("treadle.toolkit") == set(treadle.toolkit.__all__)
 
 
 def test_the_option_table_of_the_docs_names_every_option_of_an_agent_and_its_default():

@@ -108,19 +108,25 @@ async def ask_on_terminal(request: ToolRequest) -> Decision:
     Anything else denies it, and is the reason that the model reads. One question stands at a time. Without a terminal,
     or with its input closed, the call is denied.
     """
-    given_up = threading.Event()
     try:
-        answer = await run_in_thread(
-            lambda: _question(f"Allow {request.name} {_shown(request.args)}? [y/N] ", given_up)
-        )
+        answer = await typed(f"Allow {request.name} {_shown(request.args)}? [y/N] ")
     except OSError:
         return Deny("There is no terminal at which somebody could allow it.")
-    finally:
-        given_up.set()
-    answer = answer.strip()
     if answer.lower() in ("y", "yes"):
         return Allow()
     return Deny() if answer.lower() in ("", "n", "no") else Deny(answer)
+
+
+async def typed(question: str) -> str:
+    """The line that somebody types behind `question` at the terminal of this process; empty at the end of input.
+
+    One question stands at a time. Raises `OSError` where there is no terminal.
+    """
+    given_up = threading.Event()
+    try:
+        return (await run_in_thread(lambda: _question(question, given_up))).strip()
+    finally:
+        given_up.set()
 
 
 _terminal = threading.Lock()  # two questions at once could not be told apart

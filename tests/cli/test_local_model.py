@@ -28,7 +28,7 @@ from treadle import (
 )
 from treadle.providers import resolve
 from treadle.providers.local import LocalModel
-from treadle.toolkit import read_only_tools
+from treadle.toolkit import Workspace
 
 HERE = Path(__file__).parent
 TEMPLATE = HERE / "chatml-tools.jinja"
@@ -200,7 +200,7 @@ def program(treadle, fake):
 def test_the_command_line_tells_that_it_loads_and_stops_the_server(program, weights):
     outcome = program("run", "-m", f"local:{weights()}", "hi")
     assert outcome.code == 0
-    assert outcome.err.splitlines()[0] == "loading tiny.gguf ... 0 s"
+    assert outcome.err.splitlines()[1] == "loading tiny.gguf ... 0 s"
     with pytest.raises(ConnectionRefusedError):
         connect(weights())
 
@@ -241,7 +241,9 @@ async def test_a_real_model_reads_a_file_and_answers_from_it(real, tmp_path, mon
     (tmp_path / "notes.txt").write_text("The meeting is on Thursday at noon.\n")
     model = LocalModel(real, chat_template=TEMPLATE)
     # Sampled, a model of this size now and then invents arguments; what it finds most likely stays the same.
-    agent = Agent(model, tools=read_only_tools(tmp_path), settings=ModelSettings(temperature=0), limits=Limits(steps=6))
+    agent = Agent(
+        model, tools=Workspace(tmp_path).read_only(), settings=ModelSettings(temperature=0), limits=Limits(steps=6)
+    )
     try:
         result = await asyncio.wait_for(agent.run("Read the file notes.txt. When is the meeting?"), 300)
     finally:

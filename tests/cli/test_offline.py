@@ -9,7 +9,7 @@ import pytest
 from treadle import Agent, ModelFinish, TextDelta, ToolError, ToolStart, tool
 from treadle.messages import TextPart
 from treadle.providers.offline import OfflineModel
-from treadle.toolkit import read_only_tools
+from treadle.toolkit import Workspace
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def agent(tmp_path: Path) -> Agent:
     (tmp_path / "src" / "main.py").write_text("import sys\n\nprint(sys.argv)\n")
     (tmp_path / "README.md").write_text("# Loom\n\nA loom of our own.\n\n## Use\n\nTurn it.\n\n## Licence\n\nFree.\n")
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "loom"\nversion = "1"\n')
-    return Agent(OfflineModel(), tools=read_only_tools(tmp_path))
+    return Agent(OfflineModel(), tools=Workspace(tmp_path).read_only())
 
 
 async def ask(agent: Agent, prompt: str, **options) -> tuple[str, list[tuple[str, str]]]:

@@ -78,7 +78,12 @@ def test_system_tools_and_prompt_reach_the_model_and_its_text_comes_out(treadle,
     assert outcome.err.splitlines()[-1].startswith("1 step, 120 tokens, ")
     body = server.bodies[0]
     assert [message["role"] for message in body["messages"]] == ["system", "user"]
-    assert [tool["function"]["name"] for tool in body["tools"]] == ["list_directory", "read_file"]
+    assert [tool["function"]["name"] for tool in body["tools"]] == [
+        "find_files",
+        "list_directory",
+        "read_file",
+        "search_content",
+    ]
 
 
 def test_the_texts_of_two_steps_stand_on_lines_of_their_own(treadle, chat):
@@ -187,6 +192,14 @@ def test_a_file_that_the_model_cannot_take_is_refused_before_anything_is_sent(tr
         (("run", "hi", "--base-url", "http://127.0.0.1:1/v1"), "-m"),
         (("run", "hi", "-m", "openai-chat:x", "--chat-template", "x"), "local:"),
         (("run", "hi", "-m", "local:x.gguf", "--base-url", "http://127.0.0.1:1/v1"), "local:"),
+        (
+            ("run", "hi", "--no-tools", "--allow-writes"),
+            "--no-tools goes with neither --allow-writes nor --allow-commands",
+        ),
+        (("run", "hi", "--no-tools", "--allow-commands"), "--no-tools"),
+        (("run", "hi", "--root", "nowhere"), "'nowhere' cannot be the root: No such file or directory"),
+        (("run", "hi", "--root", "README.md"), "'README.md' cannot be the root: Not a directory"),
+        (("run", "hi", "--search-url", "nonsense"), "--search-url or TREADLE_SEARCH_URL: the url of a search engine"),
         (("manifest",), "MODULE:AGENT"),
     ],
 )

@@ -102,7 +102,7 @@ def test_ctrl_c_while_the_prompt_is_typed_is_quiet(treadle):
 
 def test_a_reader_that_leaves_ends_the_run_quietly(treadle, chat):
     server = chat(text(*["line\n"] * 200_000))
-    process = treadle.start("run", *server.model, "hi")
+    process = treadle.start("run", *server.model, "--no-tools", "hi")
     wait_for(process, process.stdout, b"line")
     process.stdout.close()
     process.stdout = None

@@ -13,7 +13,7 @@ from treadle.cli.terminal import complain
 from treadle.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 EXIT_CODES = """\
 exit codes:
@@ -92,15 +92,34 @@ def _add_run(commands: Any) -> None:
         help="the model, like openai-chat:NAME, local:FILE.gguf, offline:demo",
     )
     add("--system", metavar="TEXT", help="instructions for the model")
-    add("--tool", metavar="MODULE:NAME", action="append", default=[], help="a tool, a function or a list of them")
     add("--file", metavar="PATH", action="append", default=[], help="a file to send along: text, image, PDF or audio")
     add("--max-steps", metavar="N", type=_positive, default=50, help="most model requests (default: 50)")
-    add("--mcp", metavar="FILE", action="append", default=[], help="a JSON file of MCP servers whose tools to add")
-    add("--no-tools", action="store_true", help="without list_directory and read_file of the working directory")
+    _add_tools(add)
     add("--json", action="store_true", help="print the events as JSON lines instead of the answer")
     add("--base-url", metavar="URL", help="where the provider of -m answers, like http://127.0.0.1:8000/v1")
     add("--chat-template", metavar="FILE", help="for local: models, a Jinja template instead of the model's own")
     parser.set_defaults(command=_run)
+
+
+def _add_tools(add: Callable[..., object]) -> None:
+    add("--tool", metavar="MODULE:NAME", action="append", default=[], help="a tool, a function or a list of them")
+    add("--root", metavar="DIR", default=".", help="the directory to work in (default: the working directory)")
+    add(
+        "--allow-writes",
+        action="store_true",
+        help="let the model write and edit files in the root (at a terminal it may ask)",
+    )
+    add(
+        "--allow-commands",
+        action="store_true",
+        help="let the model run any command as you, no sandbox (at a terminal it may ask)",
+    )
+    add("--yes", action="store_true", help="at a terminal, do not ask about each change and command")
+    add("--mcp", metavar="FILE", action="append", default=[], help="a JSON file of MCP servers whose tools to add")
+    add("--fetch", action="store_true", help="let the model read pages of the public web (extra: web)")
+    add("--search-url", metavar="URL", help="let it search the web by this SearXNG (default: TREADLE_SEARCH_URL)")
+    add("--mycelium", action="store_true", help="let the model use this machine's mycelium: flows and memory")
+    add("--no-tools", action="store_true", help="without the tools for the root, which only read by default")
 
 
 def _add_manifest(commands: Any) -> None:

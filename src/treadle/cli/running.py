@@ -14,13 +14,14 @@ from treadle.cli.choice import OFFLINE_NOTE, Choice, choose
 from treadle.cli.exits import Exit
 from treadle.cli.mcp import load_servers, started
 from treadle.cli.terminal import Screen, complain, say
+from treadle.cli.toolbox import Toolbox
 from treadle.errors import ConfigError, RunError
 from treadle.usage import StopReason
 
 if TYPE_CHECKING:
     import argparse
 
-    from treadle import Agent, Event, Model, Tool
+    from treadle import Agent, Event, Model
     from treadle.cli.exits import Signals
     from treadle.messages import FilePart, TextPart
 
@@ -43,28 +44,26 @@ def run(arguments: argparse.Namespace, signals: Signals) -> int:
 
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        tools = _tools(arguments)
+        toolbox = Toolbox(arguments)
         given = user_input(arguments.prompt, arguments.file)
         choice = _chosen(arguments)
         model = _model(choice, arguments.chat_template)
         log: deque[Event] = deque()  # what was not shown yet: an interrupted run tells its end to taps only
         limits = Limits(steps=arguments.max_steps)
+        instructions = toolbox.instructions if arguments.system is None else arguments.system
         toolsets = load_servers(arguments.mcp)
         agent = Agent(
-            model, instructions=arguments.system, tools=tools, toolsets=toolsets, limits=limits, taps=[log.append]
+            model,
+            instructions=instructions,
+            tools=toolbox.tools,
+            toolsets=toolsets,
+            limits=limits,
+            approve=toolbox.approve,
+            taps=[log.append],
         )
-        screen = Screen(out, json=arguments.json, listed_prices=choice.base_url is None)
+        toolbox.tell()
+        screen = Screen(out, toolbox.calls, json=arguments.json, listed_prices=choice.base_url is None)
         return asyncio.run(_drive(agent, given, screen, signals, log))
-
-
-def _tools(arguments: argparse.Namespace) -> list[Tool[..., Any]]:
-    """The tools asked for, and those for files; of two with one name the one asked for is taken."""
-    from treadle.cli.loading import load_tools
-    from treadle.toolkit import read_only_tools
-
-    tools = load_tools(arguments.tool)
-    taken = {tool.name for tool in tools}
-    return tools + [tool for tool in ([] if arguments.no_tools else read_only_tools()) if tool.name not in taken]
 
 
 def _chosen(arguments: argparse.Namespace) -> Choice:

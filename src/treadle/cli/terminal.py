@@ -23,10 +23,13 @@ from treadle.events import (
 from treadle.usage import StopReason, Usage
 
 if TYPE_CHECKING:
+    from treadle.cli.calls import Calls
     from treadle.events import Event
     from treadle.messages import ModelRef
 
 MAX_LINE = 200
+LONGEST = 2000  # of what is not only a glimpse
+MAX_LINES = 40
 # Control characters steer a terminal, and the bidirectional ones reorder what is read; models, tools and files may
 # hold any. A carriage return goes: shown it would mark every line of some files, obeyed it would overwrite one.
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
@@ -47,10 +50,30 @@ def one_line(text: str, longest: int = MAX_LINE) -> str:
     return line if len(line) <= longest else line[: longest - 3] + "..."
 
 
+def some_lines(text: str, longest: int = MAX_LINE) -> list[str]:
+    """The lines of `text`, neutral and cut at `longest`; of more than `MAX_LINES` the first and the last ones."""
+    lines = text.removesuffix("\n").split("\n")
+    if len(lines) > MAX_LINES:
+        half = MAX_LINES // 2
+        lines = [*lines[:half], f"[... {len(lines) - 2 * half} lines ...]", *lines[-half:]]
+    return [line if len(line) <= longest else f"{line[: longest - 3]}..." for line in map(neutral, lines)]
+
+
 def say(line: str) -> None:
     """Prints a line on standard error, if there is one."""
+    show([one_line(line, LONGEST)])
+
+
+def show(lines: list[str]) -> None:
+    """Prints neutral lines on standard error, if there is one."""
     with contextlib.suppress(OSError, ValueError):
-        print(one_line(line, 2000), file=sys.stderr, flush=True)
+        print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def at_a_terminal() -> bool:
+    """Whether somebody reads what is said, and can type an answer."""
+    streams = (sys.stdin, sys.stderr)
+    return all(stream is not None and stream.isatty() for stream in streams)
 
 
 def complain(message: str, code: int = 1) -> int:
@@ -125,8 +148,9 @@ class Tally:
 class Screen:
     """Shows a run's events as they come."""
 
-    def __init__(self, out: TextIO | None, *, json: bool = False, listed_prices: bool = True) -> None:
+    def __init__(self, out: TextIO | None, calls: Calls, *, json: bool = False, listed_prices: bool = True) -> None:
         self._out = out
+        self._calls = calls
         self._json = json
         self._tty = out is not None and out.isatty()
         self._in_line = False
@@ -150,11 +174,11 @@ class Screen:
                 self._note(f"attempt {event.attempt} failed, the next in {event.delay_seconds:.1f} s: {event.error}")
             case ToolStart():
                 self._names[event.call_id] = event.name
-                self._note(f"tool {event.name} {event.args}")
+                self._show(self._calls.begun(event))
             case ToolProgress():
                 self._note(f"tool {self._names.get(event.call_id, '')}: {event.message}")
             case ToolFinish():
-                self._note(f"tool {event.name} {_outcome(event)}")
+                self._show(self._calls.ended(event))
 
     def end_line(self) -> None:
         """Ends the line that the answer is in, so that every answer ends with a newline."""
@@ -163,21 +187,14 @@ class Screen:
             self._write("\n")
 
     def _note(self, text: str) -> None:
+        self._show([one_line(text)])
+
+    def _show(self, lines: list[str]) -> None:
         if self._tty:
             self.end_line()
-        say(one_line(text))
+        show(lines)
 
     def _write(self, text: str) -> None:
         if self._out is not None:
             self._out.write(text)
             self._out.flush()
-
-
-def _outcome(event: ToolFinish) -> str:
-    if event.refused:
-        return f"refused: {event.result.content}"
-    if event.is_error:
-        return f"failed: {event.result.content}"
-    content = event.result.content
-    lines = content.count("\n") + (content != "" and not content.endswith("\n"))
-    return f"done in {event.duration_seconds:.2f} s: {lines} line{'s' * (lines != 1)}"

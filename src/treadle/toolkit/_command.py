@@ -1,0 +1,165 @@
+"""Running a shell command under a supervisor, from the host's side."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from treadle._results import ToolOutput
+from treadle.errors import ToolError
+from treadle.toolkit import _supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from treadle.toolkit.root import Root
+
+MAX_COMMAND = 100_000
+_PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+# Nobody is there to answer: what would ask fails, a pager prints, and an editor that was not named says no.
+_FIXED = {
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "EDITOR": "false",
+    "VISUAL": "false",
+    "GIT_EDITOR": "false",
+    "GIT_SEQUENCE_EDITOR": "false",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+_MARK = "TREADLE_COMMAND"
+_STOP_SECONDS = 4.0  # for the supervisor to end all, before its work is done from here
+_LATE_SECONDS = _supervisor.TERM_SECONDS + _supervisor.KILL_SECONDS + 1.0  # for its answer after the command's time
+
+
+def environment(added: Mapping[str, str]) -> dict[str, str]:
+    """What a command gets: a few variables of this process that hold no secrets, and what the host adds."""
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    return {"PATH": os.defpath, **passed, **_FIXED, **added}
+
+
+def shell() -> str:
+    """The shell that runs commands."""
+    return shutil.which("bash") or "/bin/sh"
+
+
+async def run(root: Root, command: str, seconds: float, added: Mapping[str, str]) -> ToolOutput:
+    """Runs `command` in the root and tells how it went. Whatever it started has ended when this returns or raises."""
+    if "\0" in command or not command.strip() or len(command) > MAX_COMMAND:
+        raise ToolError(f"a command has 1 to {MAX_COMMAND} characters and no NUL among them")
+    try:
+        command.encode()
+    except UnicodeEncodeError:
+        raise ToolError("the command has half a surrogate pair in it, which is no character") from None
+    mark = os.urandom(16).hex()
+    request = {
+        "argv": [shell(), "-c", command],
+        "environ": environment(added) | {_MARK: mark},
+        "seconds": seconds,
+        "root": root.fileno(),
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", "-X", "utf8", _supervisor.__file__),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        pass_fds=(root.fileno(),),
+        start_new_session=True,
+        env={},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    answer, patience = b"", _STOP_SECONDS
+    try:
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        async with asyncio.timeout(seconds + _LATE_SECONDS):
+            answer = await process.stdout.read()
+    except TimeoutError:
+        patience = 0.0  # the supervisor was stopped by what it supervises
+    finally:
+        await asyncio.shield(asyncio.ensure_future(_stop(process, mark, patience)))
+    if not answer:
+        raise ToolError("the command ended or stopped its own supervisor and was ended; its output is lost")
+    return _told(json.loads(answer), seconds)
+
+
+async def _stop(process: asyncio.subprocess.Process, mark: str, patience: float) -> None:
+    """Has the supervisor end everything and waits for that; does its work if it cannot."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        async with asyncio.timeout(patience):
+            ended_all = await process.wait() == 0
+    except TimeoutError:
+        ended_all = False
+    if not ended_all:
+        await asyncio.to_thread(_rescue, process.pid, mark, gone=process.returncode is not None)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _rescue(supervisor: int, mark: str, *, gone: bool) -> None:
+    """Ends what is below a supervisor that does not answer, or was left by one that is gone."""
+    if not gone:
+        _supervisor.end_all(supervisor)
+    until = monotonic() + _supervisor.KILL_SECONDS
+    while monotonic() < until and (left := _left_by(supervisor, mark)):
+        for one in left:
+            _supervisor.send(one, signal.SIGSTOP)
+        for one in left:
+            _supervisor.end_all(one.pid)
+            _supervisor.send(one, signal.SIGKILL)
+
+
+def _left_by(supervisor: int, mark: str) -> list[_supervisor.Process]:
+    """The living processes with the command's mark in their environment, or of the session that has lost its leader."""
+    everything = _supervisor.processes()
+    session = -2 if supervisor in everything else supervisor
+    return [one for one in everything.values() if one.alive and (one.session == session or _has_mark(one.pid, mark))]
+
+
+def _has_mark(pid: int, mark: str) -> bool:
+    try:
+        return f"{_MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _told(answer: dict[str, Any], seconds: float) -> ToolOutput:
+    """The result that a model reads: the output, and in brackets how the command ended."""
+    head, tail = answer["head"].encode("latin-1"), answer["tail"].encode("latin-1")
+    if answer["cut"]:
+        output = f"{head.decode(errors='ignore')}\n[... {answer['cut']} bytes cut ...]\n{tail.decode(errors='ignore')}"
+    else:
+        output = (head + tail).decode(errors="replace")
+    code = answer["code"]
+    if answer["reason"] == "timeout":
+        end = f"stopped: it had not ended after {seconds:g} s, and everything it started was ended"
+    elif code is not None and code < 0:
+        end = f"ended by signal {_signal_name(-code)} after {answer['seconds']:.1f} s"
+    else:
+        end = f"exit code {code} after {answer['seconds']:.1f} s"
+    notes = [end]
+    if answer["ended"] and answer["reason"] == "ended":
+        notes.append(f"processes it left running were ended: {answer['ended']}")
+    if answer["left"]:
+        notes.append(f"processes that could not be ended: {answer['left']}")
+    output = output or "(no output)"
+    text = f"{output.removesuffix(chr(10))}\n[{'; '.join(notes)}]"
+    return ToolOutput(text, is_error=answer["reason"] == "timeout")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

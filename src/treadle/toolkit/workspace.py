@@ -1,0 +1,104 @@
+"""The tools of an agent that works on a directory."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+from treadle.errors import ConfigError
+from treadle.toolkit._changing import Changing, Edit
+from treadle.toolkit._reading import Reading
+from treadle.toolkit.root import Root
+from treadle.tools import Effect, Tool, tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
+
+_MAX_DIFF = 1_000_000
+
+
+class Workspace:
+    """A toolset to work on a directory: read, write, edit, list, find, search, and run commands where that is allowed.
+
+    `root` is a directory, or a `Root` with settings of its own. The file tools reach nothing outside it, by no path,
+    link or race; with `allow_commands` a model can run anything as the user of this process, which is no sandbox.
+    `environment` is added to the few variables that commands get. `number_lines` has `read_file` number what it shows.
+    A search ends after `search_seconds`. `ripgrep=False` leaves an installed `rg` alone; the results are the same.
+
+    One workspace serves any number of runs at a time, and keeps edits of one file apart.
+    """
+
+    root: Root
+
+    def __init__(
+        self,
+        root: Root | str | os.PathLike[str] = ".",
+        *,
+        allow_commands: bool = False,
+        environment: Mapping[str, str] | None = None,
+        number_lines: bool = False,
+        search_seconds: float = 10.0,
+        ripgrep: bool = True,
+    ) -> None:
+        if not 0 < search_seconds < math.inf:
+            raise ConfigError("search_seconds is a number above 0")
+        added = dict(environment or {})
+        if not all(isinstance(text, str) and "\0" not in text for text in (*added, *added.values())):
+            raise ConfigError("environment is a dictionary of strings")
+        self.root = root if isinstance(root, Root) else Root(root)
+        reading = Reading(self.root, number_lines=number_lines, search_seconds=search_seconds, ripgrep=ripgrep)
+        self._changing = Changing(self.root, added)
+        looks: list[Callable[..., Any]] = [reading.read_file, reading.list_directory]
+        looks += [reading.find_files, reading.search_content]
+        self._reading: list[Tool[..., Any]] = [tool(look, effect=Effect.READ) for look in looks]
+        # Alone in their step: what is written first is there for the command that was asked for behind it.
+        write, edit = self._changing.write_file, self._changing.edit_file
+        self._writing: list[Tool[..., Any]] = [
+            tool(write, effect=Effect.WRITE, idempotent=True, sequential=True),
+            tool(edit, effect=Effect.WRITE, sequential=True),
+        ]
+        if allow_commands:
+            self._writing.append(tool(self._changing.run_command, effect=Effect.EXTERNAL, sequential=True))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Nothing to end: a command does not outlive its call, and the root serves other runs."""
+
+    async def tools(self) -> Sequence[Tool[..., Any]]:
+        """All tools, for `Agent(toolsets=[workspace])`."""
+        return [*self._reading, *self._writing]
+
+    def read_only(self) -> list[Tool[..., Any]]:
+        """The tools that change nothing, for `Agent(tools=workspace.read_only())`."""
+        return list(self._reading)
+
+    def preview(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """What a call would do, for a person to decide on: a unified diff, or the command line; else nothing.
+
+        What a terminal would not show as it is comes escaped. Raises `ToolError` where the call would fail.
+        """
+        if name == "run_command":
+            return _visible(f"$ {arguments['command']}")
+        if name == "write_file":
+            plan = self._changing.plan_write(arguments["path"], arguments["content"])
+        elif name == "edit_file":
+            edits = [one if isinstance(one, Edit) else Edit(**one) for one in arguments["edits"]]
+            plan = self._changing.plan_edit(arguments["path"], edits)
+        else:
+            return ""
+        path = arguments["path"]
+        if len(plan.old) + len(plan.new) > _MAX_DIFF:
+            return _visible(f"{path}: {len(plan.old)} characters become {len(plan.new)}")
+        before, after = plan.old.split("\n"), plan.new.split("\n")
+        source = path if plan.status is not None else os.devnull
+        return _visible("\n".join(difflib.unified_diff(before, after, source, path, lineterm="")))
+
+
+def _visible(text: str) -> str:
+    """`text` with everything escaped that is not printed as what it is, so that nothing hides what is decided on."""
+    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
