@@ -157,7 +157,7 @@ def test_lines_that_are_no_messages_are_passed_over(serve):
     client.write(b'"}}\n')
     client.ping("after")
     code, errors = client.close()
-    assert code == 0 and "dropped a message of more than 16777216 bytes" in errors
+    assert code == 0 and errors.count("dropped a message of more than 16777216 bytes") == 1
     assert not client.answers("long")
 
 

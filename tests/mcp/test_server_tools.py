@@ -13,7 +13,20 @@ from mcp_types import AudioContent, EmbeddedResource, ImageContent, ResourceLink
 
 from support import mcp_offer
 from support.mcp_serving import BOUND, NEW, OLD, connected, serving
-from treadle import Agent, ConfigError, FilePart, Limits, Pause, Tool, ToolContext, ToolError, ToolOutput, tool
+from treadle import (
+    Agent,
+    ConfigError,
+    Event,
+    FilePart,
+    Limits,
+    Pause,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolFinish,
+    ToolOutput,
+    tool,
+)
 from treadle.mcp import serve_mcp
 from treadle.testing import ScriptedModel, call
 
@@ -254,15 +267,17 @@ async def test_an_agent_that_stops_short_is_an_error_that_says_why():
     async def later(_request: object) -> Pause:
         return Pause("ask Ada")
 
+    seen: list[Event] = []
     inner = agent("inner").as_tool("inner")
-    boss = Agent(ScriptedModel(call("inner", prompt="go"), "so be it"), name="boss", tools=[inner])
+    boss = Agent(ScriptedModel(call("inner", prompt="go"), "so be it"), name="boss", tools=[inner], taps=[seen.append])
     agents = [agent("short", limits=Limits(steps=1)), agent("asks", approve=later), agent("fine"), boss]
     async with connected(agents) as client:
         results = {each.name: await client.call_tool(each.name, {"prompt": "go"}) for each in agents}
     assert "its limit on steps" in text_of(results["short"]) and results["short"].is_error
     assert "approval that nobody can give" in text_of(results["asks"]) and results["asks"].is_error
     assert text_of(results["fine"]) == "3" and not results["fine"].is_error
-    assert text_of(results["boss"]) == "so be it"  # it keeps its sub-agents
+    assert text_of(results["boss"]) == "so be it"
+    assert [event.is_error for event in seen if isinstance(event, ToolFinish)] == [False]  # it keeps its sub-agents
 
 
 async def test_toolsets_are_open_as_long_as_the_server_and_may_change():
