@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, overload
 import msgspec
 
 from treadle._checks import check_config, check_fit
-from treadle._config import AgentConfig, RunInput, ToolTable
+from treadle._config import AgentConfig, RunInput, ToolTable, request_of
 from treadle._input import take_input
 from treadle._sync import run_sync
 from treadle.errors import ConfigError, NoSuchToolError
@@ -20,7 +20,6 @@ from treadle.messages import encodable
 from treadle.model import (
     DEFAULT_MAX_OUTPUT_TOKENS,
     Model,
-    ModelRequest,
     ModelSettings,
     as_model,
     ask_count,
@@ -175,7 +174,7 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
             raise ConfigError(f"run_id is a string that is not empty, and is {run_id!r:.80}")
         history, new = take_input(input, messages, self.model)
         settings = _merged(self.settings, settings)
-        check_fit(self, settings, (*history, *new))
+        check_fit(self, settings, (*history, *new), self._table.specs)
         given = RunInput(run_id, history, new, deps, settings, self._table, self._spec, self._final_tool)
         return Run(run_id, Loop(self, given))
 
@@ -232,14 +231,16 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         *,
         messages: Iterable[Message] = (),
     ) -> int:
-        """The input tokens of the next request, by the provider's own counter.
+        """The input tokens of the next request, by the provider's own counter; without the tools of toolsets.
 
         Raises `UnsupportedError` where there is none; instructions must be a string here, as no run is there yet.
         """
         if callable(self.instructions):
             raise ConfigError("tokens can be counted only where instructions is a string")
         history, new = take_input(input, messages, self.model)
-        request = ModelRequest(self.instructions, (*history, *new), self._table.specs, settings=self.settings)
+        schema = self._spec.schema if self._spec is not None and not self._final_tool else None
+        messages, tools = (*history, *new), self._table.specs
+        request = request_of(self, self.instructions, messages, tools, output_schema=schema, settings=self.settings)
         return await ask_count(self.model, request)
 
     @functools.cached_property

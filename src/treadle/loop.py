@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle._config import ToolTable
+from treadle._config import ToolTable, request_of
 from treadle._model_events import complete, may_pass
 from treadle._referee import Referee
 from treadle._tool_calls import PhaseSettings, ToolPhase
@@ -33,7 +33,7 @@ from treadle.events import (
     stamp,
 )
 from treadle.messages import clean, encodable
-from treadle.model import ModelRequest, close, model_ref, open_stream
+from treadle.model import close_stream, model_ref, open_stream
 from treadle.result import RunContext, RunResult, StepRecord
 from treadle.retry import Attempts
 from treadle.transcript import Fold
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from treadle._config import AgentConfig, RunInput
     from treadle.events import Event
     from treadle.messages import ToolResultPart
+    from treadle.model import ModelRequest
 
 _log = logging.getLogger("treadle")
 
@@ -233,7 +234,7 @@ class Loop:
                     if (passed := self._pass(event)) is not None:
                         yield passed
             finally:
-                await close(stream)
+                await close_stream(stream)
             yield self._emit(self._take_answer())
             assert self._phase is not None
             while (tool_event := await self._phase.next_event()) is not None:
@@ -270,17 +271,13 @@ class Loop:
             if tools != list(self._table.source):
                 self._table = ToolTable(tools)
         schema = given.spec.schema if given.spec is not None and not given.final_tool else None
-        return ModelRequest(
+        return request_of(
+            agent,
             self._instructions,
             tuple(self._fold.messages),
             self._table.specs,
             output_schema=schema,
-            reasoning=agent.reasoning,
             settings=given.settings,
-            max_output_tokens=agent.max_output_tokens,
-            hosted_mcp=agent.hosted_mcp,
-            hosted_web_search=agent.hosted_web_search,
-            sequential_tools=agent.parallelism == 1,
         )
 
     def _pass(self, event: Any) -> Event | None:
