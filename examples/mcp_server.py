@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from treadle import Agent, ToolContext, tool
-from treadle.toolkit import read_only_tools
+from treadle.toolkit import Workspace
 
 
 @tool(effect="read")
@@ -20,6 +20,6 @@ def most_common_words(text: str, count: int, context: ToolContext) -> dict[str, 
 
 
 # Each call of this one is a run: it looks around in the working directory and answers.
-reader = Agent("offline:demo", name="reader", tools=read_only_tools())
+reader = Agent("offline:demo", name="reader", tools=Workspace(".").read_only())
 
 served = [most_common_words, reader]

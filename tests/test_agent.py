@@ -285,6 +285,35 @@ async def test_tokens_are_counted_by_a_real_counter_or_not_at_all() -> None:
     assert await agent.count_tokens("one two three") == await agent.count_tokens("one two") + 1
     with pytest.raises(UnsupportedError, match="token counter"):
         await Agent(ScriptedModel(capabilities=Capabilities())).count_tokens("x")
+
+
+async def test_what_is_counted_is_the_request_that_would_be_sent() -> None:
+    counted = []
+
+    class Counting(ScriptedModel):
+        async def count_tokens(self, request):
+            counted.append(request)
+            return 7
+
+    model = Counting("1")
+    agent = Agent(
+        model,
+        instructions="be brief",
+        tools=[add],
+        output=int,
+        reasoning=Reasoning(effort="low"),
+        settings=ModelSettings(top_p=0.5),
+        max_output_tokens=500,
+        hosted_mcp=[HostedMCP("one", "https://example.com")],
+        hosted_web_search=True,
+        parallelism=1,
+    )
+    assert await agent.count_tokens("go") == 7
+    await agent.run("go")
+    assert counted == model.requests
+
+
+async def test_tokens_cannot_be_counted_where_instructions_are_made_by_a_run() -> None:
     with pytest.raises(ConfigError, match="string"):
         await Agent(ScriptedModel(), instructions=lambda _: "x").count_tokens("x")
 
@@ -299,6 +328,22 @@ def test_a_model_is_named_by_provider_and_name_and_resolved_at_construction() ->
 def test_an_agent_may_be_built_in_one_loop_and_used_in_another() -> None:
     agent = Agent(ScriptedModel("x", by_position=True))
     assert [asyncio.run(agent.run("go")).text for _ in range(2)] == ["x", "x"]
+
+
+def test_what_a_model_does_not_take_beside_tools_is_refused_when_an_agent_is_built():
+    class Choosy(ScriptedModel):
+        def check(self, request):
+            if request.tools and (request.hosted_web_search or request.output_schema is not None):
+                raise UnsupportedError(f"not beside {request.tools[0].name}", feature="tools")
+
+    for options in ({"hosted_web_search": True}, {"output": int}):
+        with pytest.raises(UnsupportedError, match="not beside add"):
+            Agent(Choosy(), tools=[add], **options)
+    without_schemas = Capabilities(hosted_web_search=True)
+    with pytest.raises(UnsupportedError, match="not beside final_answer"):
+        Agent(Choosy(capabilities=without_schemas), output=int, hosted_web_search=True)
+    Agent(Choosy(), output=int)
+    Agent(Choosy(), tools=[add])
 
 
 def test_everything_that_a_model_cannot_take_is_named_at_once():

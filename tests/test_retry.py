@@ -131,6 +131,82 @@ async def test_nothing_is_tried_again_once_a_part_of_the_answer_was_yielded(firs
     assert caught.value.__cause__.attempt == 1
 
 
+class Scripted:
+    """A model of which each answer is made by a function of its number."""
+
+    provider, name, capabilities = "scripted", "by hand", Capabilities()
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, 0
+
+    def stream(self, request):
+        self.asked += 1
+        return self.answer(self.asked)
+
+
+class Answers:
+    """An answer that is no generator: it may lack `aclose`, or fail in it."""
+
+    def __init__(self, *events):
+        self.events = iter(events)
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        event = next(self.events, None)
+        if event is None:
+            raise StopAsyncIteration
+        if isinstance(event, Exception):
+            raise event
+        return event
+
+
+class Unclosable(Answers):
+    async def aclose(self):
+        raise RuntimeError("it is stuck")
+
+
+FINE = ModelFinish(AssistantMessage((TextPart("fine"),)))
+
+
+def raises(number):
+    if number == 1:
+        raise ModelError("not now", retryable=True)
+    return Answers(FINE)
+
+
+def breaks(number):
+    return Answers(ModelError("not now", retryable=True) if number == 1 else FINE)
+
+
+def breaks_and_cannot_close(number):
+    return Unclosable(ModelError("not now", retryable=True) if number == 1 else FINE)
+
+
+@pytest.mark.parametrize("answer", [raises, breaks, breaks_and_cannot_close])
+async def test_it_does_not_matter_how_a_model_fails(answer, caplog):
+    model = Scripted(answer)
+    assert (await Agent(model, retry=AT_ONCE).run("hello")).text == "fine" and model.asked == 2
+    for wrapped in (
+        retry(Scripted(answer), AT_ONCE),
+        retry(Scripted(answer), Retry(base_seconds=0, budget_seconds=BOUND)),
+        fallback(Scripted(answer), Scripted(lambda _: Answers(FINE))),
+    ):
+        told, finish = await answer_of(wrapped)
+        assert isinstance(told, ModelRetry) and told.error == "not now"
+        assert finish.message == FINE.message
+    with pytest.raises(ModelError, match="not now") as caught:
+        await answer_of(retry(Scripted(answer), Retry(attempts=1)))
+    assert caught.value.attempt == 1
+
+
+async def test_a_stream_that_cannot_be_closed_takes_nothing_from_its_answer(caplog):
+    with caplog.at_level(logging.WARNING, "treadle"):
+        assert (await Agent(Scripted(lambda _: Unclosable(FINE)), retry=None).run("hello")).text == "fine"
+    assert "failed while it was closed" in caplog.text
+
+
 async def test_every_step_has_its_own_attempts():
     @tool
     def now() -> str:

@@ -10,7 +10,7 @@ import msgspec
 from treadle import pricing
 from treadle.errors import ConfigError
 from treadle.events import ModelFinish, ModelRetry
-from treadle.model import close, count_tokens, model_ref
+from treadle.model import close_stream, count_tokens, model_ref
 from treadle.retry import endpoints
 from treadle.usage import Remaining, Usage
 
@@ -167,16 +167,16 @@ class Meter:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """The answer to `request`, with a smaller output limit where the budget asks for one."""
         reserved, request = await self._reserve(request)
-        began, finish = False, None
-        stream = self._ask(request)
+        began, finish, stream = False, None, None
         try:
+            stream = self._ask(request)
             async for event in stream:
                 began = began or type(event) is not ModelRetry
                 if type(event) is ModelFinish:
                     finish = event
                 yield event
         finally:
-            await close(stream)
+            await close_stream(stream)
             # What broke off after it began may well be billed; what never began is not.
             self._budget.settle(reserved, self._spent(finish, reserved) if began else Amount())
 

@@ -11,7 +11,7 @@ import msgspec
 from treadle._budget import require_prices
 from treadle.errors import ConfigError, UnsupportedError
 from treadle.limits import Limits
-from treadle.model import HostedMCP, ModelRequest, ModelSettings, Reasoning, check_request, model_ref
+from treadle.model import HostedMCP, ModelRequest, ModelSettings, Reasoning, ToolSpec, check_request, model_ref
 from treadle.output import FINAL_TOOL
 from treadle.retry import Retry
 from treadle.toolsets import Toolset
@@ -95,15 +95,28 @@ def _check_names(config: AgentConfig) -> None:
         raise ConfigError("tool_choice='required' needs tools: give some, or leave it out")
 
 
-def check_fit(config: AgentConfig, settings: ModelSettings | None, messages: tuple[Message, ...] = ()) -> None:
-    """Raises one `UnsupportedError` that names everything which the model does not take. Sends nothing."""
+def check_fit(
+    config: AgentConfig,
+    settings: ModelSettings | None,
+    messages: tuple[Message, ...] = (),
+    tools: tuple[ToolSpec, ...] | None = None,
+) -> None:
+    """Raises one `UnsupportedError` that names everything which the model does not take. Sends nothing.
+
+    Without the `tools` of a run it makes do with their names, so that building an agent stays cheap.
+    """
     lacks, ref = _lacks(config), str(model_ref(config.model))
     faults = [f"{ref} cannot {', nor '.join(lacks.values())}; or choose another model"] if lacks else []
-    if settings is not None:  # tools are not looked at here, so that building an agent stays cheap
+    if settings is not None and config.toolsets:  # it may name one of their tools, which are not there yet
         settings = msgspec.structs.replace(settings, tool_choice=None)
+    by_schema = config.output is not str and config.model.capabilities.output_schema
+    if tools is None:
+        tools = _outlines(config, final_tool=config.output is not str and not by_schema)
     request = ModelRequest(
         None,
         messages,
+        () if "tools" in lacks else tools,
+        output_schema={"type": "object"} if by_schema else None,
         reasoning=None if lacks.keys() & {"reasoning", "effort", "min_reasoning_budget"} else config.reasoning,
         settings=settings,
         max_output_tokens=config.max_output_tokens,
@@ -118,6 +131,12 @@ def check_fit(config: AgentConfig, settings: ModelSettings | None, messages: tup
         faults.append(str(error))
     if faults:
         raise UnsupportedError("; ".join(faults), model=ref, feature=next(iter(lacks)))
+
+
+def _outlines(config: AgentConfig, *, final_tool: bool) -> tuple[ToolSpec, ...]:
+    """The tools without their schemas, whose making costs much."""
+    names = {tool.name for tool in config.tools} | ({FINAL_TOOL} if final_tool else set())
+    return tuple(ToolSpec(name, "", {}) for name in sorted(names))
 
 
 def _lacks(config: AgentConfig) -> dict[str, str]:

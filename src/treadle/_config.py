@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from treadle.model import ModelRequest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -70,6 +72,30 @@ class Resumption:
     decisions: Mapping[str, Decision]
     step: int
     seq: int
+
+
+def request_of(
+    agent: AgentConfig,
+    instructions: str | None,
+    messages: tuple[Message, ...],
+    tools: tuple[ToolSpec, ...],
+    *,
+    output_schema: dict[str, Any] | None,
+    settings: ModelSettings | None,
+) -> ModelRequest:
+    """A request as `agent` makes it."""
+    return ModelRequest(
+        instructions,
+        messages,
+        tools,
+        output_schema=output_schema,
+        reasoning=agent.reasoning,
+        settings=settings,
+        max_output_tokens=agent.max_output_tokens,
+        hosted_mcp=agent.hosted_mcp,
+        hosted_web_search=agent.hosted_web_search,
+        sequential_tools=agent.parallelism == 1,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, overload
 import msgspec
 
 from treadle._checks import check_config, check_fit
-from treadle._config import AgentConfig, RunInput, ToolTable
+from treadle._config import AgentConfig, RunInput, ToolTable, request_of
 from treadle._input import take_input
 from treadle._resume import read_paused
 from treadle._sync import run_sync
@@ -24,7 +24,6 @@ from treadle.messages import clean, encodable
 from treadle.model import (
     DEFAULT_MAX_OUTPUT_TOKENS,
     Model,
-    ModelRequest,
     ModelSettings,
     as_model,
     ask_count,
@@ -211,7 +210,7 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         run_id = run_id or f"run_{os.urandom(8).hex()}"
         history, new = take_input(given, messages, self.model)
         settings = _merged(self.settings, settings)
-        check_fit(self, settings, (*history, *new))
+        check_fit(self, settings, (*history, *new), self._table.specs)
         made = RunInput(
             run_id,
             history,
@@ -282,7 +281,7 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         pending, seq = (None, 0) if result is None else (result.pending, result.next_seq)
         resumed = read_paused(run_id, history, decisions, pending, seq)
         settings = _merged(self.settings, settings)
-        check_fit(self, settings, history)
+        check_fit(self, settings, history, self._table.specs)
         given = RunInput(run_id, history, (), deps, settings, self._table, self._spec, self._final_tool, resumed)
         return Run(run_id, Loop(self, given))
 
@@ -368,14 +367,16 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         *,
         messages: Iterable[Message] = (),
     ) -> int:
-        """The input tokens of the next request, by the provider's own counter.
+        """The input tokens of the next request, by the provider's own counter; without the tools of toolsets.
 
         Raises `UnsupportedError` where there is none; instructions must be a string here, as no run is there yet.
         """
         if callable(self.instructions):
             raise ConfigError("tokens can be counted only where instructions is a string")
         history, new = take_input(input, messages, self.model)
-        request = ModelRequest(self.instructions, (*history, *new), self._table.specs, settings=self.settings)
+        schema = self._spec.schema if self._spec is not None and not self._final_tool else None
+        messages, tools = (*history, *new), self._table.specs
+        request = request_of(self, self.instructions, messages, tools, output_schema=schema, settings=self.settings)
         return await ask_count(self.model, request)
 
     @functools.cached_property

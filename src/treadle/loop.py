@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle._budget import Budget, BudgetExhausted, Meter
-from treadle._config import ToolTable
+from treadle._config import ToolTable, request_of
 from treadle._guard import Guard, PersonClock
 from treadle._model_events import complete, may_pass
 from treadle._offers import Offers
@@ -36,7 +36,7 @@ from treadle.events import (
     stamp,
 )
 from treadle.messages import clean, encodable
-from treadle.model import ModelRequest, close, model_ref, open_stream
+from treadle.model import close_stream, model_ref, open_stream
 from treadle.result import RunContext, RunResult, StepRecord
 from treadle.retry import Attempts
 from treadle.tools import RunLink
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from treadle._config import AgentConfig, Resumption, RunInput
     from treadle.events import Event, ModelEvent, PendingCall
     from treadle.messages import ToolCallPart, ToolResultPart
+    from treadle.model import ModelRequest
     from treadle.wraps import WrapTool
 
 _log = logging.getLogger("treadle")
@@ -268,7 +269,7 @@ class Loop:
                         if (passed := self._pass(event)) is not None:
                             yield passed
                 finally:
-                    await close(stream)
+                    await close_stream(stream)
                 yield self._emit(self._take_answer())
             else:
                 await self._update_tools()
@@ -332,17 +333,13 @@ class Loop:
         agent, given = self._agent, self._given
         await self._update_tools()
         schema = given.spec.schema if given.spec is not None and not given.final_tool else None
-        return ModelRequest(
+        return request_of(
+            agent,
             self._instructions,
             tuple(self._fold.messages),
             self._table.specs,
             output_schema=schema,
-            reasoning=agent.reasoning,
             settings=given.settings,
-            max_output_tokens=agent.max_output_tokens,
-            hosted_mcp=agent.hosted_mcp,
-            hosted_web_search=agent.hosted_web_search,
-            sequential_tools=agent.parallelism == 1,
         )
 
     def _pass(self, event: Any) -> Event | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from treadle.events import ModelEvent
+
+
+_log = logging.getLogger("treadle")
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +81,10 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(
                     f"ModelSettings({field}=...) is {'text' if kind is str else 'a number'}: {value!r:.80}"
                 )
+        for name, value in self.extra_headers.items():
+            if not all(isinstance(text, str) and text.isascii() and text.isprintable() for text in (name, value)):
+                # Without the value, which may be a key.
+                raise ConfigError(f"extra_headers must be plain ASCII on one line each, and {name!r:.80} is not")
 
 
 class HostedMCP(msgspec.Struct, frozen=True):
@@ -133,9 +141,9 @@ class Model(Protocol):
 
     `stream` makes one request. It yields deltas, hosted tool events and, from wrappers, `ModelRetry`, then exactly one
     `ModelFinish` and nothing after it. Failure is one raised exception. Optional: `check(request)`, which sends nothing
-    and raises `UnsupportedError` for what the model does not take, asked with what is known when an agent is built and
-    when a run begins (its tools may be missing); `count_tokens(request)`; and `aclose()`, which never closes the shared
-    connection pool.
+    and raises `UnsupportedError` for what the model does not take, asked when an agent is built (of tools there are
+    only the names) and when a run begins (without the tools of toolsets), each time with a stand-in for the output
+    schema; `count_tokens(request)`; and `aclose()`, which never closes the shared connection pool.
     """
 
     @property
@@ -185,6 +193,14 @@ async def close(thing: Any) -> None:
     """Closes a model, or an answer that is still streaming, if that has a way to be closed."""
     if (aclose := getattr(thing, "aclose", None)) is not None:
         await aclose()
+
+
+async def close_stream(stream: Any) -> None:
+    """Closes an answer. What fails there is logged only: it must hide neither the answer nor why there is none."""
+    try:
+        await close(stream)
+    except Exception:  # noqa: BLE001 - it may be anybody's
+        _log.warning("a model's stream failed while it was closed", exc_info=True)
 
 
 # What may stand between agents and their models

@@ -20,7 +20,6 @@ _LISTED_AS = {
     "google-vertex": "google",
     "anthropic-vertex": "google",
     "anthropic-bedrock": "aws",
-    "bedrock": "aws",
     "xai": "x-ai",
     "xai-responses": "x-ai",
     "openrouter-responses": "openrouter",

@@ -16,7 +16,7 @@ import msgspec
 from treadle.errors import ConfigError, ModelError, RetryBudgetExceeded, first_line
 from treadle.events import ModelFinish, ModelRetry
 from treadle.messages import encodable
-from treadle.model import Capabilities, Model, as_model, check_request, close, count_tokens, model_ref
+from treadle.model import Capabilities, Model, as_model, check_request, close, close_stream, count_tokens, model_ref
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -97,8 +97,9 @@ class Attempts:
         attempt = 1
         while True:
             began = False
-            stream: Any = self._model.stream(request)
+            stream: Any = None
             try:
+                stream = self._model.stream(request)
                 async for event in stream:
                     began = began or type(event) is not ModelRetry
                     yield event
@@ -111,7 +112,7 @@ class Attempts:
                     raise
                 self.failure = error
             finally:
-                await close(stream)
+                await close_stream(stream)
             if self.deadline is not None and asyncio.get_running_loop().time() + delay > self.deadline:
                 raise self.out_of_time()
             yield _told(self.failure, attempt, delay)
@@ -195,7 +196,7 @@ async def _until_deadline(attempts: Attempts, stream: AsyncIterator[ModelEvent])
                 raise
             yield event
     finally:
-        await close(stream)
+        await close_stream(stream)
 
 
 class FallbackModel:
@@ -221,8 +222,9 @@ class FallbackModel:
         """One answer. Raises the last model's error where all of them fail."""
         for number, model in enumerate(self.models, 1):
             began = False
-            stream: Any = model.stream(request)
+            stream: Any = None
             try:
+                stream = model.stream(request)
                 async for event in stream:
                     began = began or type(event) is not ModelRetry
                     yield _signed(event, model) if type(event) is ModelFinish else event
@@ -232,7 +234,7 @@ class FallbackModel:
                     raise
                 failure = error
             finally:
-                await close(stream)
+                await close_stream(stream)
             _log.warning(
                 "%s failed: %s; asking %s", model_ref(model), first_line(failure), model_ref(self.models[number])
             )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import msgspec
 
 from treadle._results import render
-from treadle.model import close
+from treadle.model import close, close_stream
 from treadle.tools import Tool, ToolContext
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ async def _through(
             yield event
     finally:
         for opened in (answer, *answers):  # a wrap that stops reading leaves its answer open
-            await close(opened)
+            await close_stream(opened)
 
 
 def wrapped_tool(wraps: Sequence[WrapTool], call: ToolNext) -> ToolNext:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -470,3 +471,24 @@ except TreadleError as error:
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert out.stdout.count("\n") == 1
     assert text in out.stdout
+
+
+@pytest.mark.parametrize("prefix", ["google-vertex", "anthropic-vertex"])
+def test_a_client_that_signs_needs_no_extra(prefix: str):
+    program = f"""
+import sys
+sys.modules["google"] = None
+import httpx2
+from treadle.errors import ConfigError
+from treadle.providers import resolve
+print(resolve("{prefix}:m", client=httpx2.AsyncClient(auth=("name", "word"))))
+try:
+    resolve("{prefix}:m", client=httpx2.AsyncClient())
+except ConfigError as error:
+    print(error)
+"""
+    env = os.environ | {"GOOGLE_CLOUD_PROJECT": "p"}
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
+    model, refused = out.stdout.splitlines()
+    assert f"{prefix}:m" in model
+    assert 'pip install "treadle[vertex]"' in refused

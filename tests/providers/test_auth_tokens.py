@@ -356,6 +356,14 @@ async def test_after_a_401_a_new_token_of_azure_is_sent_and_an_old_one_is_not():
         assert bearers(server) == ["same"]
 
 
+@pytest.mark.parametrize("text", ["", " ", "sEcReT\n", "sEcReT\r\nx-evil: 1", "sEcReT-é", "sEcReT\ud800", None])
+async def test_a_token_that_no_header_can_carry_is_none_and_is_not_shown(text):
+    async with Loopback(OK) as server:
+        with pytest.raises(AuthenticationError, match="no token that a header can carry") as caught:
+            await ask(azure_auth(Entra(text)), server)
+        assert "sEcReT" not in str(caught.value) and not server.requests
+
+
 async def test_an_ended_token_of_azure_is_fetched_anew():
     async with Loopback(OK) as server:
         auth = azure_auth(Entra("first", "second", seconds=-1))

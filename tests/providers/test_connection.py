@@ -283,8 +283,10 @@ async def test_extra_headers_travel_and_only_plain_ones_are_taken() -> None:
         other = ModelSettings(extra_headers={"Authorization": "Bearer other"})
         await collect(model(server), ModelRequest(None, HELLO, settings=other))
         assert server.requests[1].headers["authorization"] == "Bearer other"
-        with pytest.raises(ConfigError, match="plain ASCII"):
-            await collect(model(server), ModelRequest(None, HELLO, settings=ModelSettings(extra_headers={"x-a": "ß"})))
+    for odd in ({"x-a": "ß"}, {"x-a": "sk-secret\n"}, {"x-a\r\nx-b": "sk-secret"}, {"x-a": 5}, {5: "sk-secret"}):
+        with pytest.raises(ConfigError, match="extra_headers must be plain ASCII") as caught:
+            ModelSettings(extra_headers=odd)  # type: ignore[arg-type]
+        assert "sk-secret" not in str(caught.value) and "\n" not in str(caught.value)
 
 
 async def test_cookies_of_one_model_reach_no_other() -> None:

@@ -421,6 +421,12 @@ def test_phases_go_back_with_their_messages() -> None:
     ]
 
 
+@pytest.mark.parametrize("data", [None, 5, "x", [["role", "user"]]])
+def test_a_phase_that_is_none_only_parts_two_messages(data: Any) -> None:
+    items = sent(*HELLO, said(TextPart("a"), ProviderPart("openai", "message", data), TextPart("b")))[1:]
+    assert items == [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]
+
+
 def test_what_another_provider_gave_stays_behind() -> None:
     item = {"type": "mcp_call", "id": "m"}
     answer = said(

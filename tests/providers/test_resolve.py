@@ -45,9 +45,21 @@ def test_the_offline_stand_in_is_found() -> None:
     assert resolve("offline:demo").provider == "offline"
 
 
-@pytest.mark.parametrize("name", ["gpt-5", "", ":", "openai-chat:", "openai-chat: "])
-def test_a_name_without_provider_or_model_is_refused_with_an_example(name: str) -> None:
-    with pytest.raises(ConfigError, match="write 'provider:model', for instance 'openai-chat:"):
+@pytest.mark.parametrize(
+    ("name", "example"),
+    [
+        ("gpt-5", "openai:gpt-5"),
+        ("claude-sonnet-5", "anthropic:claude-sonnet-5"),
+        ("mine", "openai:mine"),
+        ("", "openai:gpt-5"),
+        (":", "openai:gpt-5"),
+        ("openai-chat:", "openai-chat:NAME"),
+        ("ollama", "ollama:NAME"),
+        ("ollama: ", "ollama:NAME"),
+    ],
+)
+def test_a_name_without_provider_or_model_is_refused_with_an_example(name: str, example: str) -> None:
+    with pytest.raises(ConfigError, match=f"write 'provider:model', for instance '{example}'"):
         resolve(name)
 
 

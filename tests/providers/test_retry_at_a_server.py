@@ -161,5 +161,5 @@ async def test_the_wait_is_what_the_server_asks_for_or_the_usual_one(status, hea
 @pytest.mark.parametrize("value", ["86400", date(86_400)], ids=["seconds", "date"])
 async def test_a_wait_that_is_too_long_fails_at_once_and_tells_how_long(wire, status, value):
     outcome, retries, asked = await run(wire, refusal(status, **{"retry-after": value}), good(wire))
-    assert outcome.status == status and 86_000 < outcome.retry_after_seconds <= 86_400
+    assert outcome.status == status and 80_000 < outcome.retry_after_seconds <= 86_400  # a slow suite has come far
     assert (len(retries), asked) == (0, 1)

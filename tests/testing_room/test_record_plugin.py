@@ -45,7 +45,9 @@ def test_a_recording_stands_beside_the_test_and_is_made_on_demand(pytester, run)
     suite.write_text(SUITE)
     missing = run()
     missing.assert_outcomes(failed=1, passed=1)
-    missing.stdout.fnmatch_lines(["*RecordingError: no recording can be read at *greeting.jsonl*"])
+    missing.stdout.fnmatch_lines(
+        ["*there is no recording *greeting.jsonl: make it with pytest --record-model-requests"]
+    )
     run("--record-model-requests").assert_outcomes(passed=2)
     lines = [json.loads(line) for line in (folder / "recordings" / "greeting.jsonl").read_text().splitlines()]
     assert [line.get("model") for line in lines] == [None, "scripted:scripted"]

@@ -16,7 +16,16 @@ from treadle.errors import ConfigError
 from treadle.messages import FilePart, TextPart, UserMessage
 from treadle.model import HostedMCP, ModelSettings
 from treadle.providers.openai_chat import OpenAIChatModel
-from treadle.testing import ScriptedModel, call, error, record, recording_transport, replay, replaying_transport
+from treadle.testing import (
+    ScriptedModel,
+    call,
+    call_text,
+    error,
+    record,
+    recording_transport,
+    replay,
+    replaying_transport,
+)
 from treadle.testing._secrets import MARK, Secrets, without_secret_parameters, without_secret_places
 
 CANARY = "sk-canary-7f3a91d2e8"
@@ -43,7 +52,7 @@ def several(count):
 def spellings(secret):
     """Every way in which a secret may stand in a file."""
     quoted = json.dumps(secret)[1:-1]
-    return {secret, quoted, json.dumps(quoted)[1:-1], urllib.parse.quote(secret, safe="")}
+    return {secret, quoted, json.dumps(quoted)[1:-1], urllib.parse.quote(secret, safe=""), urllib.parse.quote(secret)}
 
 
 def assert_clean(folder, *secrets):
@@ -244,7 +253,9 @@ async def test_secrets_of_any_spelling_are_masked(file, tmp_path, secret):
     with record(file, secrets=[secret]):
         agent = Agent(
             ScriptedModel(
-                call("look", where=f"{secret} https://x.example/?q={urllib.parse.quote(secret, safe='')}"), "Done."
+                call("look", where=f"{secret} https://x.example/?q={urllib.parse.quote(secret, safe='')}"),
+                call_text("look", json.dumps({"where": f"{secret} /{urllib.parse.quote(secret)}"})),
+                f"It is {json.dumps(secret)}.",
             ),
             tools=[Tool_look],
         )

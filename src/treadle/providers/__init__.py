@@ -88,10 +88,11 @@ def resolve(
     The name and what the model can do are settled here; key and client are looked for with the first request, so
     that nothing heavy is loaded before. A `client` is used as it is and never closed.
     """
-    provider, colon, name = model.partition(":")
-    if not colon or not name.strip():
-        example = f"openai-chat:{model.strip(':') or 'gpt-5'}"
-        raise ConfigError(f"{model!r} is no model: write 'provider:model', for instance {example!r}")
+    if not isinstance(model, str):
+        raise ConfigError(f"a model is named by text, 'provider:model', and not by {model!r:.80}")
+    provider, _, name = model.partition(":")
+    if not name.strip():
+        raise ConfigError(f"{model!r} is no model: write 'provider:model', for instance {_example(provider)!r}")
     if provider not in _MODELS:
         meant = _MEANT.get(provider.lower())
         near = difflib.get_close_matches(provider.lower(), _MODELS, n=3) if meant is None else [meant]
@@ -109,6 +110,14 @@ def resolve(
         options["provider"] = provider
     made: Model = getattr(importlib.import_module(f"{__name__}.{module}"), kind)(name, **options)
     return made
+
+
+def _example(given: str) -> str:
+    """A whole name for somebody who gave the provider or the model alone."""
+    if given in _MODELS:
+        return f"{given}:NAME"
+    provider = next((meant for word, meant in _MEANT.items() if given.lower().startswith(word)), "openai")
+    return f"{provider}:{given or 'gpt-5'}"
 
 
 def aiohttp_transport(

@@ -12,7 +12,6 @@ import os
 from typing import TYPE_CHECKING, Any, Self
 
 from treadle.errors import (
-    ConfigError,
     ModelConnectionError,
     ModelError,
     ModelRequestsDenied,
@@ -20,7 +19,7 @@ from treadle.errors import (
     StreamIdleError,
 )
 from treadle.model import interceptor
-from treadle.providers._errors import Refusal, read_refusal
+from treadle.providers._errors import Refusal, one_line, read_refusal
 from treadle.providers._per_loop import PerLoop
 
 if TYPE_CHECKING:
@@ -227,8 +226,8 @@ class Connection:
         check_allowed()
         headers = self._headers = self._headers if self._headers is not None else self._make_headers()
         client = self._client if self._client is not None else await shared_client()
-        request = self._request(client, url, body, _merged(headers, extra_headers))
         try:
+            request = self._request(client, url, body, _merged(headers, extra_headers))
             try:
                 answer = Answer(await client.send(request, stream=True, **self._signed))
             finally:  # sent or not: by now it is signed
@@ -252,19 +251,15 @@ class Connection:
 
             self._urls[url] = httpx2.URL(url)
         timeout = {**client.timeout.as_dict(), "read": self._idle_seconds}
-        try:
-            return client.build_request(
-                "POST", self._urls[url], content=body, headers=headers, extensions={"timeout": timeout}
-            )
-        except UnicodeEncodeError:
-            # Without the cause: its text would show the value, which may be a key.
-            raise ConfigError("extra_headers must be plain ASCII: an HTTP header carries nothing else") from None
+        return client.build_request(
+            "POST", self._urls[url], content=body, headers=headers, extensions={"timeout": timeout}
+        )
 
     def failure(self, error: BaseException) -> ModelError | None:
         """`error` of the network as ours, or None for anything else."""
         for kind, (ours, why, retryable) in _failures().items():
             if isinstance(error, kind):
-                detail = " ".join(str(error).split()) or type(error).__name__
+                detail = one_line(str(error)) or type(error).__name__
                 text = why.format(idle=self._idle_seconds, connect=CONNECT_SECONDS, detail=detail)
                 return ours(
                     f"{self._provider}:{self._model}: {text}",
@@ -299,6 +294,7 @@ def _failures() -> dict[type[BaseException], tuple[type[ModelError], str, bool]]
             True,
         ),
         httpx2.ProxyError: (ModelConnectionError, "the proxy refused ({detail})", True),
+        httpx2.InvalidURL: (ModelConnectionError, "cannot use this base_url ({detail})", False),
         httpx2.UnsupportedProtocol: (ModelConnectionError, "cannot use this base_url ({detail})", False),
         httpx2.LocalProtocolError: (ModelConnectionError, "the request is not valid HTTP ({detail})", False),
         httpx2.DecodingError: (ModelResponseError, "the answer cannot be unpacked ({detail})", True),
@@ -306,6 +302,7 @@ def _failures() -> dict[type[BaseException], tuple[type[ModelError], str, bool]]
         httpx2.HTTPError: (ModelConnectionError, broke, True),
         httpx2.StreamError: (ModelConnectionError, broke, True),
         OSError: (ModelConnectionError, broke, True),
+        RecursionError: (ModelResponseError, "the answer is nested too deeply", False),
     }
 
 

@@ -5,7 +5,6 @@ Every adapter holds one `Endpoint`. The key is looked for with the first request
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -15,7 +14,9 @@ import msgspec
 
 from treadle.errors import AuthenticationError, ConfigError, ModelError, ModelResponseError
 from treadle.providers._connection import Connection
+from treadle.providers._counts import count
 from treadle.providers._errors import masked
+from treadle.providers._lenient import lenient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from treadle.providers._errors import Refusal
 
 _Row = TypeVar("_Row", bound=msgspec.Struct)
+_Kept = TypeVar("_Kept")
 
 _HEADERS = {
     "accept": "text/event-stream, application/json",
@@ -73,8 +75,8 @@ class Endpoint:
         client: httpx2.AsyncClient | None = None,
         idle_timeout_seconds: float = 120.0,
     ) -> None:
-        if not model:
-            raise ConfigError(f"the model has no name: write '{provider}:' and the name behind it")
+        _check_name(provider, model)
+        _check_options(f"{provider}:{model}", api_key, client, idle_timeout_seconds)
         if api_key is not None and auth is not None:
             raise ConfigError(f"{provider}:{model}: pass api_key or auth, not both: auth signs in the key's stead")
         self._provider, self._model = provider, model
@@ -116,6 +118,14 @@ class Endpoint:
         if not ended:
             raise failure from error
 
+    def kept(self, make: Callable[[], _Kept]) -> _Kept:
+        """What `make` puts together out of an answer that is all in. Some hold values that nothing can keep."""
+        try:
+            return make()
+        except RecursionError as error:
+            self.settle(error, ended=False)
+            raise
+
     async def count(self, url: str, body: bytes, headers: Mapping[str, str] | None, field: str) -> int:
         """The token count in the answer's `field`."""
         try:
@@ -126,11 +136,9 @@ class Endpoint:
             if (failure := self.connection.failure(error)) is None:
                 raise
             raise failure from error
-        count: Any = None
-        with contextlib.suppress(msgspec.DecodeError):
-            count = msgspec.json.decode(found, type=dict[str, Any]).get(field)
-        if isinstance(count, int) and not isinstance(count, bool):
-            return count
+        told = lenient(found)
+        if isinstance(told, dict) and (counted := count(told, field)) is not None:
+            return counted
         text = f"{self._provider}:{self._model}: the answer holds no token count ({field})"
         raise ModelResponseError(text, provider=self._provider, model=self._model, retryable=True)
 
@@ -159,6 +167,28 @@ class Endpoint:
         return AuthenticationError(text, provider=self._provider, model=self._model)
 
 
+def _check_name(provider: str, model: str) -> None:
+    if not model:
+        raise ConfigError(f"the model has no name: write '{provider}:' and the name behind it")
+    if model != model.strip() or not model.isprintable():
+        raise ConfigError(f"no model is called {model!r:.80}: leave out the spaces at its ends, and line breaks")
+
+
+def _check_options(model: str, api_key: Any, client: Any, idle_timeout_seconds: Any) -> None:
+    """What type checkers see, for those who use none: further on it would break where nothing tells why."""
+    if not isinstance(api_key, str | None):
+        raise ConfigError(f"{model}: api_key is text, and is a {type(api_key).__name__}")
+    if client is not None:
+        import httpx2
+
+        if not isinstance(client, httpx2.AsyncClient):
+            kind = type(client)
+            raise ConfigError(f"{model}: client is an httpx2.AsyncClient, and is a {kind.__module__}.{kind.__name__}")
+    number = isinstance(idle_timeout_seconds, int | float) and not isinstance(idle_timeout_seconds, bool)
+    if not (number and idle_timeout_seconds > 0):
+        raise ConfigError(f"{model}: idle_timeout_seconds is a number above 0, and is {idle_timeout_seconds!r:.80}")
+
+
 def base_address(
     provider: str,
     given: str | None,
@@ -171,6 +201,8 @@ def base_address(
 
     It is the `given` one, the first variable's that is set, or the default. One that is a host only gets `bare_path`.
     """
+    if not isinstance(given, str | None):
+        raise ConfigError(f"base_url is text such as 'https://...', and is a {type(given).__name__}")
     found = [given, *map(os.environ.get, variables)]
     chosen = next((url.strip() for url in found if url and url.strip()), None)
     url = chosen or default
@@ -178,7 +210,7 @@ def base_address(
         hint = f" or set {' or '.join(variables)}" if variables else ""
         raise ConfigError(f"{provider!r} has no known address: pass base_url='https://...'{hint}")
     if not re.match(r"https?://[^/?#]", url, re.IGNORECASE):
-        raise ConfigError(f"base_url must begin with http:// or https://, and is {url!r}")
+        raise ConfigError(f"base_url must begin with http:// or https://, and is {url!r:.200}")
     if re.fullmatch(r"[^/]*//[^/?#]*/?", url):
         url = f"{url.rstrip('/')}{bare_path}"
     return url, chosen is not None and default is not None

@@ -153,8 +153,10 @@ def masked(text: str, secret: str | None) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` on one line and not too long."""
+    """`text` on one line, not too long, and with nothing in it that a terminal would obey or could not show."""
     text = " ".join(text[:_MAX_READ].split())
+    if not text.isprintable():
+        text = "".join([char if char.isprintable() else "\ufffd" for char in text])
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 
@@ -193,9 +195,11 @@ def refusal_in(value: Any) -> Refusal:
 
 def _retry_delay(value: Any, depth: int = 0) -> float | None:
     """Google's way to say when to come back: `"retryDelay": "48s"` in the details of an error."""
+    if depth > 8:
+        return None
     if isinstance(value, list):
         return next((found for item in value[:10] if (found := _retry_delay(item, depth + 1)) is not None), None)
-    if not isinstance(value, dict) or depth > 8:
+    if not isinstance(value, dict):
         return None
     delay = value.get("retryDelay")
     if isinstance(delay, str) and (found := _number(delay.removesuffix("s"))) is not None:
@@ -242,7 +246,7 @@ def page_summary(body: bytes) -> str:
     shown = (
         title[1] if title else re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL | re.IGNORECASE)
     )
-    return f"a page instead of JSON: {' '.join(shown.split())[:200]}"
+    return f"a page instead of JSON: {one_line(shown)[:200]}"
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from treadle.providers._extras import require
+
 if TYPE_CHECKING:
     import httpx2
 
@@ -21,6 +23,12 @@ def vertex_address(location: str) -> str:
 def first_set(*variables: str) -> str | None:
     """The first of the variables that holds something."""
     return next((value for name in variables if (value := os.environ.get(name, "").strip())), None)
+
+
+def check_sign_in(api_key: str | None, auth: httpx2.Auth | None, client: httpx2.AsyncClient | None) -> None:
+    """Raises `ConfigError` where nothing else signs, and the library that does it is not installed."""
+    if api_key is None and auth is None and getattr(client, "auth", None) is None:
+        require("google.auth", "vertex")
 
 
 def sign_for_google() -> httpx2.Auth:

@@ -176,7 +176,7 @@ class Secrets:
     @functools.cached_property
     def _spelled(self) -> list[str]:
         """The values in all their spellings; the longest first, since one may begin with another."""
-        ways = (str, _in_json, _in_json_in_json, _in_address)
+        ways = (str, _in_json, _in_json_in_json, _in_ascii_json, _in_ascii_json_in_json, _in_address, quote)
         return sorted({way(value) for value in self._values for way in ways}, key=len, reverse=True)
 
     def show_in(self, line: str) -> bool:
@@ -211,6 +211,14 @@ def _in_json(value: str) -> str:
 
 def _in_json_in_json(value: str) -> str:
     return _in_json(_in_json(value))
+
+
+def _in_ascii_json(value: str) -> str:
+    return json.dumps(value)[1:-1]
+
+
+def _in_ascii_json_in_json(value: str) -> str:
+    return _in_json(_in_ascii_json(value))
 
 
 def _in_address(value: str) -> str:

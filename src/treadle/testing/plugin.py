@@ -138,7 +138,10 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(_REQUESTS_VARIABLE, outside[_REQUESTS_VARIABLE] or "")
 
     def block(path: str | os.PathLike[str]) -> Block:
+        __tracebackhide__ = True
         file = request.path.parent / path
+        if not recording and not file.exists():
+            pytest.fail(f"there is no recording {file}: make it with pytest --record-model-requests")
         return record(file) if recording else replay(file)
 
     return block

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from treadle.errors import ConfigError
-from treadle.model import close, count_tokens, interceptor, model_ref
+from treadle.model import close_stream, count_tokens, interceptor, model_ref
 from treadle.testing._failures import failure_from
 from treadle.testing._model_lines import KIND, Asking, Lines, Recorded, answer_value, count_value, read_exchanges
 from treadle.testing._recording_file import RecordingError, RecordingWriter
@@ -125,13 +125,14 @@ class Recorder:
 
     async def stream(self, model: Model, request: ModelRequest, ask: Ask, /) -> AsyncGenerator[ModelEvent, None]:
         """What the model answers, written down as it ends."""
-        stream = ask(request) if self._outer is None else self._outer.stream(model, request, ask)
+        stream: Any = None
         events: list[ModelEvent] = []
         failure: Exception | None = None
         ended = False
         with self._lock:
             self._open += 1
         try:
+            stream = ask(request) if self._outer is None else self._outer.stream(model, request, ask)
             async for event in stream:
                 events.append(event)
                 yield event
@@ -143,7 +144,7 @@ class Recorder:
             try:
                 self._add(model, request, answer_value(events, failure, ended=ended), streams=1)
             finally:
-                await close(stream)
+                await close_stream(stream)
 
     async def count_tokens(self, model: Model, request: ModelRequest, /) -> int:
         """What the model counts, written down."""

@@ -116,7 +116,7 @@ class AnthropicModel:
                 self._endpoint.settle(error, ended=reader.finished)
             if not reader.paused:
                 break
-        yield reader.finish()
+        yield self._endpoint.kept(reader.finish)
 
     async def count_tokens(self, request: ModelRequest, /) -> int:
         """The input tokens that `request` would use, by the provider's own counter."""

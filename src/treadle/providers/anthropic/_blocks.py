@@ -156,9 +156,9 @@ class OpaqueBlock:
     def __init__(self, block: dict[str, Any]) -> None:
         self.block = block
 
-    def merge(self, delta: dict[str, Any]) -> None:
+    def merge(self, delta: Any) -> None:
         """Adds a delta of whatever kind: texts grow, everything else is set."""
-        for key, value in delta.items():
+        for key, value in delta.items() if isinstance(delta, dict) else ():
             known = self.block.get(key)
             if isinstance(value, str) and isinstance(known, str) and key != "type":
                 self.block[key] = known + value

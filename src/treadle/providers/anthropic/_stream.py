@@ -224,7 +224,7 @@ class AnswerReader:
             block = self._open[index] = self._unannounced(delta)
         if isinstance(block, OpaqueBlock):
             value = decode_any(data)
-            block.merge(value["delta"])
+            block.merge(value.get("delta") if isinstance(value, dict) else None)
             return
         if self._mending:
             _mend(block, delta)
@@ -280,8 +280,8 @@ class AnswerReader:
         last = self._blocks[-1] if self._blocks else None
         if is_cut_off(stop) and isinstance(last, CallBlock):
             last.cut = True  # it is not whole, whatever it looks like
-        message = clean(AssistantMessage(self._parts(), stop, self._ref))
-        return ModelFinish(message=message, usage=self._usage(), stop=stop, raw_stop=self._raw_stop, model=self._ref)
+        message, usage = AssistantMessage(self._parts(), stop, self._ref), self._usage()
+        return clean(ModelFinish(message=message, usage=usage, stop=stop, raw_stop=self._raw_stop, model=self._ref))
 
     def so_far(self) -> AssistantMessage:
         """The turn that the server paused, as it must go back."""

@@ -6,12 +6,11 @@ read again leniently, field by field.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from typing import Any
 
 import msgspec
 
+from treadle.providers._lenient import fitting, lenient
 from treadle.providers._rendered import encode
 
 PROVIDER = "anthropic"
@@ -97,11 +96,7 @@ def decode_any(data: bytes | msgspec.Raw) -> Any:
     try:
         return _any_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass
-    try:
-        return json.loads(bytes(data).decode("utf-8", "replace").removeprefix("\ufeff"), strict=False)
-    except (ValueError, RecursionError):
-        return None
+        return lenient(bytes(data))
 
 
 def input_text(block: msgspec.Raw) -> str:
@@ -129,7 +124,6 @@ def _salvage(kind: type[Any], value: Any) -> Any:
             fields[field.name] = msgspec.Raw(encode(given))
         elif field.name == "content" and isinstance(given, list):
             fields[field.name] = [msgspec.Raw(encode(item)) for item in given]
-        else:
-            with contextlib.suppress(msgspec.ValidationError):
-                fields[field.name] = msgspec.convert(given, field.type, strict=False)
+        elif (found := fitting(given, field.type)) is not None:
+            fields[field.name] = found
     return kind(**fields)

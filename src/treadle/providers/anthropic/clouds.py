@@ -7,8 +7,7 @@ from urllib.parse import quote
 
 from treadle.errors import ConfigError
 from treadle.providers._endpoint import Key
-from treadle.providers._extras import require
-from treadle.providers._vertex import first_set, sign_for_google, vertex_address
+from treadle.providers._vertex import check_sign_in, first_set, sign_for_google, vertex_address
 from treadle.providers.anthropic import AnthropicModel
 from treadle.providers.anthropic._platform import Platform
 
@@ -37,8 +36,7 @@ def vertex_model(
     location = location or first_set("CLOUD_ML_REGION", "GOOGLE_CLOUD_LOCATION") or "global"
     if project is None:
         raise ConfigError("anthropic-vertex needs a Google Cloud project: set GOOGLE_CLOUD_PROJECT or pass project")
-    if auth is None and api_key is None:
-        require("google.auth", "vertex")
+    check_sign_in(api_key, auth, client)
     models = f"/projects/{quote(project)}/locations/{quote(location)}/publishers/anthropic/models"
     platform = Platform(
         provider="anthropic-vertex",

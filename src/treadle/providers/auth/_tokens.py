@@ -37,7 +37,12 @@ class Grant(NamedTuple):
 
 
 def granted(headers: dict[str, str], ends: float, early: float) -> Grant:
-    """A token with less time left than twice `early` is renewed at half of that, and so never time and again."""
+    """A token with less time left than twice `early` is renewed at half of that, and so never time and again.
+
+    One that a header cannot carry is refused here: further on, errors would show it.
+    """
+    if not all(value.isascii() and value.isprintable() and value[-1:].strip() for value in headers.values()):
+        raise ValueError("what it gave is no token that a header can carry")
     return Grant(headers, ends - min(early, (ends - time.time()) / 2), ends)
 
 
@@ -152,7 +157,7 @@ class AzureTokens:
             token = await self._credential.get_token(self._scope)
         else:
             token = await run_in_thread(self._fetch)
-        return granted({"authorization": f"Bearer {token.token}"}, float(token.expires_on), AZURE_EARLY_SECONDS)
+        return granted({"authorization": f"Bearer {token.token or ''}"}, float(token.expires_on), AZURE_EARLY_SECONDS)
 
     def _fetch(self) -> Any:
         if self._credential is None:

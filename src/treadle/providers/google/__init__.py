@@ -98,9 +98,9 @@ class GoogleModel:
                 await answer.finish()
         except Exception as error:  # noqa: BLE001 - raised again, unless only the usage may be lost
             self._endpoint.settle(error, ended=reader.finished)
-        for event in reader.conclude():
+        for event in self._endpoint.kept(reader.conclude):
             yield event
-        yield reader.finish()
+        yield self._endpoint.kept(reader.finish)
 
     async def count_tokens(self, request: ModelRequest, /) -> int:
         """The input tokens of the request, by Google's own counter."""

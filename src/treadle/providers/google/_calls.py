@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # A step of a path: `.name`, `[3]`, `['name']` or `["name"]`.
 _STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d{1,6})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""", re.ASCII)
+_MAX_DEPTH = 100  # steps of a path
 _MAX_GAP = 1000  # places of an array that may be left out before one that is told
 
 
@@ -106,6 +107,8 @@ def _put(tree: dict[str, Any], steps: list[str | int], piece: PartialArg) -> Non
     """Sets the value at a place, or makes the text there longer. What is in its way gives way."""
     if not steps or isinstance(steps[0], int):
         return
+    if len(steps) > _MAX_DEPTH:
+        raise ValueError(f"the arguments are nested {len(steps)} deep")
     place: Any = tree
     for step, following in itertools.pairwise(steps):
         inside = _get(place, step)

@@ -24,7 +24,6 @@ _KEPT = {
     "object": ("minProperties", "maxProperties"),
 }
 _ANYTHING: list[dict[str, Any]] = [{"type": kind} for kind in ("string", "number", "boolean", "object")]
-_NULL = {"type": "null"}
 
 
 def google_schema(schema: dict[str, Any]) -> dict[str, Any]:

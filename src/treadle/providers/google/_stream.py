@@ -219,9 +219,9 @@ class AnswerReader:
         """The whole answer. Raises where there is none."""
         stop = self._why()
         parts = tuple(self._parts(cut=stop is StopReason.MAX_TOKENS))
-        message = clean(AssistantMessage(parts, stop, self._ref))
+        message = AssistantMessage(parts, stop, self._ref)
         usage = usage_of(self._counts)
-        return ModelFinish(message=message, usage=usage, stop=stop, raw_stop=self._raw_stop, model=self._ref)
+        return clean(ModelFinish(message=message, usage=usage, stop=stop, raw_stop=self._raw_stop, model=self._ref))
 
     def _why(self) -> StopReason:
         if self._stop is not None:

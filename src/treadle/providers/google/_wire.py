@@ -6,13 +6,12 @@ read again leniently, field by field.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from typing import Any
 
 import msgspec
 
-from treadle.messages import encodable
+from treadle.messages import mended
+from treadle.providers._lenient import fitting, lenient
 from treadle.providers._rendered import encode
 
 
@@ -117,12 +116,7 @@ def decode_any(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass
-    try:
-        value = json.loads(data.decode("utf-8", "replace").removeprefix("\ufeff"), strict=False)
-        return json.loads(encode(value))
-    except (ValueError, RecursionError):
-        return None
+        return mended(lenient(data))
 
 
 def decode_array(data: bytes) -> list[bytes] | None:
@@ -159,8 +153,6 @@ def _salvage(kind: type[Any], value: Any) -> Any:
             fields[field.name] = items if field.name in _LISTS else next(iter(items), None)
         elif field.type is msgspec.Raw:
             fields[field.name] = msgspec.Raw(encode(given))
-        else:
-            with contextlib.suppress(msgspec.ValidationError):
-                found = msgspec.convert(given, field.type, strict=False)
-                fields[field.name] = encodable(found) if isinstance(found, str) else found
+        elif (found := fitting(given, field.type)) is not None:
+            fields[field.name] = found
     return kind(**fields)

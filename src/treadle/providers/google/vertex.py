@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treadle.errors import ConfigError
-from treadle.providers._extras import require
-from treadle.providers._vertex import first_set
+from treadle.providers._vertex import check_sign_in, first_set
 from treadle.providers.google import GoogleModel
 
 if TYPE_CHECKING:
@@ -42,8 +41,8 @@ def vertex_model(
                 "(express mode needs only GOOGLE_API_KEY or api_key)"
             )
         base_url = f"{(base_url or _EXPRESS).rstrip('/')}/v1beta1/publishers/google"
-    elif auth is None and api_key is None:
-        require("google.auth", "vertex")
+    else:
+        check_sign_in(api_key, auth, client)
     return GoogleModel(
         name,
         base_url=base_url,

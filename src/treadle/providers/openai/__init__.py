@@ -90,7 +90,7 @@ class OpenAIModel:
                 await answer.finish()
         except Exception as error:  # noqa: BLE001 - settled there, most of them raised again
             self._settle(error, reader)
-        yield reader.finish()
+        yield self._endpoint.kept(reader.finish)
 
     async def count_tokens(self, request: ModelRequest, /) -> int:
         """The input tokens that `request` would use, by the provider's own counter."""

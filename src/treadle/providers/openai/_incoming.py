@@ -108,19 +108,19 @@ class Incoming:
             _start_hosted(slot, events)
 
     def finish(self, index: int | None, item: dict[str, Any], events: list[ModelEvent]) -> None:
-        """An item is whole. Tells what of it was not told yet."""
+        """An item is whole. Tells what of it was not told yet. One of another kind is not the item that began there."""
         slot = self._by_index.get(index)
-        if slot is None or slot.whole:
+        if slot is None or slot.whole or slot.kind not in ("", kind_of(item)):
             slot = self._add(index, item)
         self._settle(slot, item, events)
 
     def close(self, output: Sequence[msgspec.Raw], events: list[ModelEvent]) -> None:
         """The answer ended, and holds these items: what the stream left out is taken from there."""
         whole = [slot for slot in self._slots if slot.whole]
-        known = {slot.item.get("id") for slot in whole}
+        known = {str(slot.item.get("id")) for slot in whole}
         for raw in output if len(output) > len(whole) else ():
             item = decode_item(raw)
-            if item is not None and item.get("id") not in known:
+            if item is not None and str(item.get("id")) not in known:
                 begun = (slot for slot in self._slots if not slot.whole and slot.kind == kind_of(item))
                 self._settle(next(begun, None) or self._add(None, item), item, events)
         for slot in self._slots:
@@ -144,7 +144,7 @@ class Incoming:
             elif kind == FUNCTION_CALL:
                 finished = slot.whole and not (_is_cut(item) or (slot is calls[-1] and cut))
                 yield _items.function_call(item, slot.call_id, finished=finished)
-            elif slot.whole:
+            elif slot.whole and kind:
                 hosted = _items.hosted_call(item, slot.call_id)
                 yield from (hosted.call, hosted.result) if hosted else (ProviderPart(self._provider, kind, item),)
 

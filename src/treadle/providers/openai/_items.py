@@ -113,8 +113,8 @@ def hosted_call(item: dict[str, Any], call_id: str) -> Hosted | None:
 
 def unanswered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The items among these that wait for the caller, who has no way to answer."""
-    answered = {item.get("call_id") for item in items if kind_of(item).endswith("_output")}
-    return [item for item in items if _for_caller(item) and item.get("call_id") not in answered]
+    answered = {str(item.get("call_id")) for item in items if kind_of(item).endswith("_output")}
+    return [item for item in items if _for_caller(item) and str(item.get("call_id")) not in answered]
 
 
 def _for_caller(item: dict[str, Any]) -> bool:

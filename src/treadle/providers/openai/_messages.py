@@ -100,7 +100,8 @@ class MessageWriter:
                     items.append(said)
                 said["content"] += part.text
             elif isinstance(part, ProviderPart) and part.kind == MESSAGE:
-                said, phase = None, part.data if part.provider == self._provider else {}
+                told = part.provider == self._provider and isinstance(part.data, dict)
+                said, phase = None, part.data if told else {}
             elif written := self._part(part, ids, own=own):
                 items += written
                 said, phase = None, {}

@@ -9,11 +9,12 @@ from treadle.events import ModelFinish
 from treadle.messages import AssistantMessage, ModelRef, clean
 from treadle.providers._connection import EventSplitter, collect
 from treadle.providers._errors import one_line, page_summary, refusal_in
+from treadle.providers._lenient import lenient
 from treadle.providers.openai._errors import Blocked
 from treadle.providers.openai._incoming import ARGS, Incoming
 from treadle.providers.openai._items import FUNCTION_CALL, MESSAGE, REASONING
 from treadle.providers.openai._usage import stop_of, usage_of
-from treadle.providers.openai._wire import decode_event, decode_item, decode_response, lenient
+from treadle.providers.openai._wire import decode_event, decode_item, decode_response
 from treadle.usage import StopReason
 
 if TYPE_CHECKING:
@@ -182,8 +183,8 @@ class AnswerReader:
         usage = usage_of(self._usage)
         stop, raw_stop = self._stop or stop_of(self._response, self._incoming.items)
         parts = tuple(self._incoming.parts(cut=stop is StopReason.MAX_TOKENS))
-        message = clean(AssistantMessage(parts, stop, self._ref))
-        return ModelFinish(message=message, usage=usage, stop=stop, raw_stop=raw_stop, model=self._ref)
+        message = AssistantMessage(parts, stop, self._ref)
+        return clean(ModelFinish(message=message, usage=usage, stop=stop, raw_stop=raw_stop, model=self._ref))
 
     def block(self, reason: str) -> None:
         """The provider's filter refused the prompt, or the answer."""

@@ -6,12 +6,12 @@ no clean JSON, or has another shape somewhere, is read again leniently, field by
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import Any, TypeVar
 
 import msgspec
 
+from treadle.providers._lenient import fitting, lenient
 from treadle.providers._rendered import encode
 
 
@@ -74,14 +74,6 @@ def decode_item(data: bytes | msgspec.Raw) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def lenient(data: bytes) -> Any:
-    """The JSON value in `data`, with all that JSON does not allow; None where there is none."""
-    try:
-        return json.loads(data.decode("utf-8", "replace").removeprefix("\ufeff"), strict=False)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _salvage(kind: type[_Kind], data: bytes) -> _Kind | None:
     """Fields that fit are kept, fields of another shape are left out."""
     value = lenient(data)
@@ -96,9 +88,8 @@ def _salvage(kind: type[_Kind], data: bytes) -> _Kind | None:
             fields[field.name] = _raw(given)
         elif field.name == "output":
             fields[field.name] = [_raw(item) for item in given] if isinstance(given, list) else None
-        else:
-            with contextlib.suppress(msgspec.ValidationError):
-                fields[field.name] = msgspec.convert(given, field.type, strict=False)
+        elif (found := fitting(given, field.type)) is not None:
+            fields[field.name] = found
     return kind(**fields)
 
 

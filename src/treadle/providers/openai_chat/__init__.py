@@ -93,7 +93,7 @@ class OpenAIChatModel:
                 await answer.finish()
         except Exception as error:  # noqa: BLE001 - settled there, most of them raised again
             self._settle(error, reader)
-        yield reader.finish()
+        yield self._endpoint.kept(reader.finish)
 
     def _settle(self, error: Exception, reader: AnswerReader) -> None:
         """Raises `error`, as ours if it is the network's. Some ends of an answer are none, and let it finish."""

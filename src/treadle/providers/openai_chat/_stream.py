@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import ContextOverflowError, ModelConnectionError, ModelError, ModelResponseError
@@ -22,6 +20,7 @@ from treadle.messages import (
 from treadle.providers._arguments import is_cut
 from treadle.providers._connection import EventSplitter, collect
 from treadle.providers._errors import one_line, page_summary, refusal_in
+from treadle.providers._lenient import lenient
 from treadle.providers._rendered import encode
 from treadle.providers.openai_chat._calls import CallPieces, OpenCall
 from treadle.providers.openai_chat._details import Details
@@ -280,8 +279,8 @@ class AnswerReader:
         usage = usage_of(self._usage)
         stop, raw_stop = self._why(usage)
         parts = tuple(self._parts(cut=stop is StopReason.MAX_TOKENS))
-        message = clean(AssistantMessage(parts, stop, self._ref))
-        return ModelFinish(message=message, usage=usage, stop=stop, raw_stop=raw_stop, model=self._ref)
+        message = AssistantMessage(parts, stop, self._ref)
+        return clean(ModelFinish(message=message, usage=usage, stop=stop, raw_stop=raw_stop, model=self._ref))
 
     def _parts(self, *, cut: bool) -> Iterable[AssistantPart]:
         last_text = next((block for block in reversed(self._blocks) if _is_text(block)), None)
@@ -327,9 +326,7 @@ class AnswerReader:
     def _fail(self, error: Any) -> None:
         """An error inside the stream. Only an overflow of the context is a stop; it leaves what came before."""
         if isinstance(error, bytes):
-            error = error.decode("utf-8", "replace")
-            with contextlib.suppress(ValueError, RecursionError):
-                error = json.loads(error, strict=False)
+            error = lenient(error) or error.decode("utf-8", "replace")
         failure = self._refused(refusal_in(error))
         if not isinstance(failure, ContextOverflowError):
             raise failure

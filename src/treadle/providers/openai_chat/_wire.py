@@ -6,11 +6,11 @@ read again leniently, field by field.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from typing import Any
 
 import msgspec
+
+from treadle.providers._lenient import fitting, lenient
 
 DETAILS = "reasoning_details"
 EXTRA = "extra_content"
@@ -86,11 +86,7 @@ def decode_chunk(data: bytes) -> tuple[Chunk | None, bool]:
     try:
         return _decoder.decode(data), True
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass
-    try:
-        value = json.loads(data.decode("utf-8", "replace").removeprefix("\ufeff"), strict=False)
-    except (ValueError, RecursionError):
-        return None, False
+        value = lenient(data)
     return (_salvage(Chunk, value) if isinstance(value, dict) else None), False
 
 
@@ -105,7 +101,6 @@ def _salvage(kind: type[Any], value: Any) -> Any:
         if inner is not None:
             items = [_salvage(inner, item) for item in (given if isinstance(given, list) else [given])]
             fields[field.name] = items if field.name in ("choices", "tool_calls") else next(iter(items), None)
-        else:
-            with contextlib.suppress(msgspec.ValidationError):
-                fields[field.name] = msgspec.convert(given, field.type, strict=False)
+        elif (found := fitting(given, field.type)) is not None:
+            fields[field.name] = found
     return kind(**fields)
