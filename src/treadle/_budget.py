@@ -52,10 +52,10 @@ class Account:
     """The limits of one run, and what went from them."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.spent = Amount()
-        self.reserved = Amount()
-        self.tool_calls = 0
+        self.limits: Limits = limits
+        self.spent: Amount = Amount()
+        self.reserved: Amount = Amount()
+        self.tool_calls: int = 0
 
     def left(self, *, held: bool) -> Remaining:
         """What there is, with what is reserved counted as gone if `held`."""
@@ -74,11 +74,11 @@ class Budget:
         self.accounts: tuple[Account, ...] = (Account(limits), *(() if parent is None else parent.accounts))
         self.changed: asyncio.Event = asyncio.Event() if parent is None else parent.changed
         limited = [account.limits for account in self.accounts if account.limits.usd is not None]
-        self.bounds_money = bool(limited)
-        self.bounds_requests = self.bounds_money or any(one.limits.tokens is not None for one in self.accounts)
+        self.bounds_money: bool = bool(limited)
+        self.bounds_requests: bool = self.bounds_money or any(one.limits.tokens is not None for one in self.accounts)
         counted = [account for account in self.accounts if account.limits.tool_calls is not None]
-        self.is_limited = self.bounds_requests or bool(counted)
-        self.takes_unpriced = all(limits.allow_unpriced for limits in limited)
+        self.is_limited: bool = self.bounds_requests or bool(counted)
+        self.takes_unpriced: bool = all(limits.allow_unpriced for limits in limited)
 
     @property
     def exhausted(self) -> str | None:

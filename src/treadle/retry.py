@@ -79,7 +79,7 @@ class Attempts:
     def __init__(self, model: Model, policy: Retry | None) -> None:
         self._model = model
         self._policy = None if is_retrying(model) else policy
-        self.budget_seconds = None if policy is None else policy.budget_seconds
+        self.budget_seconds: float | None = None if policy is None else policy.budget_seconds
         self.failure: BaseException | None = None
         self.deadline: float | None = None
 

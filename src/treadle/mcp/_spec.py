@@ -136,10 +136,10 @@ class Life:
     def __init__(self, name: str, timeouts: Timeouts) -> None:
         self.name = name
         self.timeouts = timeouts
-        self.over = asyncio.Event()
+        self.over: asyncio.Event = asyncio.Event()
         self.fault: str | None = None
         self.refused = False
-        self.tail = Tail()
+        self.tail: Tail = Tail()
         self._limits: dict[asyncio.Timeout, float] = {}
         self._asking = 0
 
