@@ -351,3 +351,16 @@ async def test_hosted_calls_are_asked_about_by_nobody(desk):
 
     result = await Agent(ScriptedModel("no calls at all"), tools=desk.tools, approve=policy).run("hi")
     assert result.complete and not asked
+
+
+async def test_a_call_that_has_run_cannot_be_paused_any_more(desk):
+    verdicts = iter([Allow(), Pause()])
+
+    async def twice(request, call_next):
+        await call_next(request)
+        return await call_next(request)
+
+    agent = agent_of(desk, call("write", text="x"), wrap_tool=twice, approve=lambda request: next(verdicts))
+    (finish,), events = await finishes(agent)
+    assert desk.ran == ["x"] and finish.is_error and "paused when it had run" in finish.result.content
+    assert events[-1].stop is StopReason.END

@@ -356,9 +356,9 @@ async def test_a_cancel_from_outside_is_not_swallowed_by_a_time_limit_at_the_sam
     loop = asyncio.get_running_loop()
     agent = Agent(ScriptedModel([asyncio.Event()]), limits=Limits(seconds=0.02))
     task = asyncio.create_task(agent.run("go"))
-    await asyncio.sleep(0)  # the limit's timer is set now, and this one just before it
-    loop.call_at(loop.time() + 0.0199, task.cancel)
-    loop.call_at(loop.time() + 0.0199, time.sleep, 0.01)  # both are due when the loop looks again
+    await asyncio.sleep(0)  # the limit's timer is set now
+    loop.call_at(loop.time() + 0.001, task.cancel)
+    loop.call_soon(time.sleep, 0.05)  # both are due when the loop looks again, this one first
     with pytest.raises(asyncio.CancelledError):
         await bounded(task)
 

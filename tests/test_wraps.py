@@ -330,3 +330,29 @@ async def test_files_pass_through_wraps():
 def test_what_is_no_function_is_refused(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         Agent(ScriptedModel(), **options)
+
+
+async def test_a_wrap_that_gives_up_waiting_for_its_turn_is_no_failure_of_the_others():
+    first_may_go, second_gave_up, second_may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def impatient(request, call_next):
+        if request.index == 0:
+            await first_may_go.wait()
+            return await call_next(request)
+        try:
+            return await asyncio.wait_for(call_next(request), 0.01)
+        except TimeoutError:
+            second_gave_up.set()
+            await second_may_end.wait()
+            return "gave up"
+
+    calls = [call("add", a=1, b=1), call("add", a=2, b=2)]
+    agent = Agent(ScriptedModel(calls, "ok"), tools=[add], wrap_tool=impatient)
+    running = asyncio.create_task(events_of(agent))
+    await asyncio.wait_for(second_gave_up.wait(), BOUND)
+    first_may_go.set()
+    await asyncio.sleep(0)
+    second_may_end.set()
+    events = await asyncio.wait_for(running, BOUND)
+    assert_whole(events)
+    assert sorted(event.result.content for event in only(events, ToolFinish)) == ["2", "gave up"]

@@ -220,7 +220,9 @@ class FallbackModel:
 
     async def stream(self, request: ModelRequest, /) -> AsyncGenerator[ModelEvent, None]:
         """One answer. Raises the last model's error where all of them fail."""
-        for number, model in enumerate(self.models, 1):
+        number = 0
+        while True:
+            model, number = self.models[number], number + 1
             began = False
             stream: Any = None
             try:
