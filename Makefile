@@ -28,7 +28,7 @@ test: .venv/dev
 	$(BIN)/coverage run --include=$(WHOLE_FILES) -m pytest -n 2 --dist worksteal tests/test_*.py
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=100
-	$(BIN)/python -m pytest -n 2 --dist worksteal -rs --ignore-glob='tests/test_*.py'
+	$(BIN)/python -m pytest -n 3 --dist worksteal -rs --conformance-streams 100 --ignore-glob='tests/test_*.py'
 
 coverage: .venv/dev
 	@$(BIN)/coverage erase
@@ -91,9 +91,10 @@ MODELS =
 live: .venv/dev
 	TREADLE_LIVE_MODELS="$(MODELS)" $(BIN)/python -m pytest tests/live/live.py -n 0 -rs
 
-# The properties at length: some minutes where `make test` takes seconds.
+# The properties at length: some minutes where `make test` takes seconds. Then the long forms of two others.
 fuzz: .venv/dev
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile=fuzz
+	TREADLE_LONG_TESTS=1 $(BIN)/python -m pytest -n 2 tests/providers/test_recordings_neighbours.py tests/conformance
 
 # Formats, and mends what ruff can mend by itself.
 fix: .venv/dev

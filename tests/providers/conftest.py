@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import zlib
 from collections.abc import Callable
 
 import pytest
@@ -31,3 +33,13 @@ def _told(request: pytest.FixtureRequest, record_property: Callable[[str, object
     callspec = getattr(request.node, "callspec", None)
     for fixture in _FIXTURES.keys() & (callspec.params.keys() if callspec is not None else set()):
         record_property("recording", request.getfixturevalue(fixture))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each recording in other dresses: a quarter of them here, all in the long form (`make fuzz`)."""
+    if os.environ.get("TREADLE_LONG_TESTS"):
+        return
+    of_dresses = [item for item in items if item.path.name == "test_recordings_neighbours.py"]
+    left_out = {item for item in of_dresses if zlib.crc32(item.nodeid.encode()) % 4}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
