@@ -125,10 +125,8 @@ def adapter_and_schema(annotation: Any) -> tuple[TypeAdapter[Any], Schema]:
     return part.adapter, _copy(part.schema or without_titles(part.adapter.json_schema(schema_generator=_Generator)))
 
 
-def output_schema(returns: Any, namespace: dict[str, Any], none_for: Sequence[type]) -> Schema | None:
-    """The schema of what a tool returns, or None where that is text, a value of `none_for`, or has no JSON Schema."""
-    if returns in (EMPTY, Any, str, None, types.NoneType, *none_for):
-        return None
+def output_schema(returns: Any, namespace: dict[str, Any]) -> Schema | None:
+    """The schema of what a tool returns, or None where that has no JSON Schema."""
     try:
         part = _part(returns, namespace, "serialization")
         schema = part.schema or part.adapter.json_schema(mode="serialization", schema_generator=_Generator)

@@ -9,12 +9,13 @@ import inspect
 import math
 import os
 import re
+import types
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 import msgspec
 
-from treadle import _arguments, _results, _signature
+from treadle import _arguments, _plain_schema, _results, _signature
 from treadle._results import ToolOutput as ToolOutput  # noqa: PLC0414 - a public name of this module
 from treadle._threads import ordinary, run_in_thread
 from treadle.errors import ConfigError, ToolError
@@ -42,6 +43,7 @@ else:
 Schema = dict[str, Any]
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_SCHEMA_DEPTH = 100
+_TEXT_OR_NOTHING: tuple[Any, ...] = (_signature.EMPTY, Any, str, None, types.NoneType, ToolOutput, FilePart)
 
 
 class RunLink(msgspec.Struct, frozen=True, eq=False):
@@ -207,7 +209,7 @@ class Tool(Generic[P, R]):
     def spec(self) -> ToolSpec:
         """What a model is told of the tool. Raises `ConfigError` for a parameter that has no JSON form."""
         if self._spec is None:
-            given, returned = self._schemas or (self._checks().input_schema, self._returned())
+            given, returned = self._schemas or (self._given(), self._returned())
             self._spec = ToolSpec(self.name, self.description, given, returned)
         return self._spec
 
@@ -281,6 +283,11 @@ class Tool(Generic[P, R]):
 
         return await run_in_thread(work)
 
+    def _given(self) -> Schema:
+        signature = cast("_signature.Signature", self._signature)
+        plain = None if self._compiled else _plain_schema.input_schema(signature)
+        return self._checks().input_schema if plain is None else plain
+
     def _checks(self) -> Compiled:
         if self._compiled is None:
             from treadle import _schema
@@ -289,10 +296,14 @@ class Tool(Generic[P, R]):
         return self._compiled
 
     def _returned(self) -> Schema | None:
+        signature = cast("_signature.Signature", self._signature)
+        if signature.returns in _TEXT_OR_NOTHING:
+            return None
+        if (plain := _plain_schema.schema_of(signature.returns)) is not None:
+            return plain
         from treadle import _schema
 
-        signature = cast("_signature.Signature", self._signature)
-        return _schema.output_schema(signature.returns, signature.namespace, (ToolOutput, FilePart))
+        return _schema.output_schema(signature.returns, signature.namespace)
 
 
 @overload

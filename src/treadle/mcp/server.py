@@ -126,7 +126,7 @@ def _as_tool(agent: Agent[Any, Any]) -> Tool[..., Any]:
         return made
     from treadle._schema import output_schema
 
-    schema = output_schema(agent.output, {}, ())
+    schema = output_schema(agent.output, {})
     ask = made.__wrapped__
     return Tool.raw(name, made.description, made.input_schema, ask, effect=made.effect, output_schema=schema)
 

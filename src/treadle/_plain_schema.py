@@ -1,0 +1,78 @@
+"""The JSON Schema of signatures made of plain types, byte for byte as `_schema` gives it, without pydantic.
+
+Importing pydantic takes 60 to 100 ms, more than all else on the way to a model's first word, and most tools take only
+text, numbers and lists of them. Their schemas come from here, and pydantic is loaded with the first call that is to be
+checked. What is not plain gives None and is pydantic's from the beginning.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from typing import Any, Literal
+
+from treadle._signature import EMPTY, Parameter, Signature
+
+Schema = dict[str, Any]
+_SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null"}
+_LARGEST = 1 << 63
+
+
+def input_schema(signature: Signature) -> Schema | None:
+    """The schema of a tool's arguments; None where one of them is not plain."""
+    properties: Schema = {}
+    for parameter in signature.parameters:
+        schema = _property(parameter)
+        if schema is None:
+            return None
+        properties[parameter.name] = schema
+    result: Schema = {"type": "object", "properties": properties}
+    if required := [one.name for one in signature.parameters if one.default is EMPTY]:
+        result["required"] = required
+    result["additionalProperties"] = False
+    return result
+
+
+def _property(parameter: Parameter) -> Schema | None:
+    schema, default = schema_of(parameter.annotation), parameter.default
+    if schema is None or not (default is EMPTY or _is_shown_as_it_is(default)):
+        return None
+    described = {"description": parameter.description} if parameter.description else {}
+    return described | schema | ({} if default is EMPTY else {"default": default})
+
+
+def _is_shown_as_it_is(default: Any) -> bool:
+    if type(default) is int:
+        return -_LARGEST < default < _LARGEST
+    if type(default) is float:
+        return math.isfinite(default)
+    return default is None or type(default) is bool or (type(default) is str and default.isprintable())
+
+
+def schema_of(annotation: Any) -> Schema | None:
+    """The schema of one plain type; None for any other."""
+    for kind, name in _SCALARS.items():
+        if annotation is kind:
+            return {"type": name}
+    if annotation is Any:
+        return {}
+    origin, args = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    if origin is Literal:
+        return _literal(args)
+    if origin in (typing.Union, types.UnionType):
+        found = [schema_of(one) for one in sorted(args, key=lambda one: one is types.NoneType)]  # null comes last
+        return None if None in found or any(found.count(one) > 1 for one in found) else {"anyOf": found}
+    if origin is list:
+        items = schema_of(args[0]) if args else {}
+        return None if items is None else {"items": items, "type": "array"}
+    if origin is dict and (not args or args[0] is str):
+        values = schema_of(args[1]) if args else {}
+        return None if values is None else {"additionalProperties": values or True, "type": "object"}
+    return None
+
+
+def _literal(values: tuple[Any, ...]) -> Schema | None:
+    if not all(type(value) is str for value in values) or len(set(values)) < len(values):
+        return None
+    return ({"enum": list(values)} if len(values) > 1 else {"const": values[0]}) | {"type": "string"}

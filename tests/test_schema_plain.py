@@ -1,0 +1,128 @@
+"""Schemas of plain types, made without pydantic, against pydantic's own."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from typing import Annotated, Any, Literal, Union
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle import _plain_schema, _schema, _signature
+from treadle._signature import EMPTY, Parameter, Signature
+from treadle.tools import Tool, tool
+
+SCALARS = st.sampled_from([str, int, float, bool, type(None), Any])
+WORDS = st.lists(st.text("abc ", min_size=1, max_size=3), min_size=1, max_size=3)
+TYPES = st.recursive(
+    SCALARS | st.sampled_from([list, dict]) | WORDS.map(lambda words: Literal[tuple(words)]),
+    lambda inner: (
+        inner.map(lambda one: list[one])
+        | inner.map(lambda one: dict[str, one])
+        | st.lists(inner, min_size=2, max_size=3).map(lambda several: Union[tuple(several)])  # noqa: UP007 - made of a tuple
+    ),
+    max_leaves=5,
+)
+DEFAULTS = st.just(EMPTY) | st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+PARAMETERS = st.lists(
+    st.builds(Parameter, st.sampled_from(["a", "b", "json", "_x"]), TYPES, DEFAULTS, st.text("what is it", max_size=9)),
+    max_size=3,
+    unique_by=lambda parameter: parameter.name,
+)
+
+
+def _bytes(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+@settings(max_examples=150)
+@given(PARAMETERS)
+def test_plain_arguments_have_the_schema_that_pydantic_gives_byte_for_byte(parameters):
+    signature = Signature(tuple(parameters), None, EMPTY, "", {})
+    plain = _plain_schema.input_schema(signature)
+    if plain is not None:
+        assert _bytes(plain) == _bytes(_schema.compile_signature(signature, "t").input_schema)
+
+
+@settings(max_examples=150)
+@given(TYPES.filter(lambda one: one not in (Any, type(None))))
+def test_plain_results_have_the_schema_that_pydantic_gives_byte_for_byte(returns):
+    plain = _plain_schema.schema_of(returns)
+    if plain is not None:
+        assert _bytes(plain) == _bytes(_schema.output_schema(returns, {}))
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        bytes,
+        set[int],
+        tuple[int, str],
+        dict[int, str],
+        list[bytes],
+        int | bytes,
+        Literal[1],
+        Annotated[int, "how many"],
+    ],
+    ids=repr,
+)
+def test_what_is_not_plain_is_left_to_pydantic(annotation):
+    assert _plain_schema.schema_of(annotation) is None
+
+
+@pytest.mark.parametrize("default", [(), [], {}, 1 << 63, float("nan"), float("inf"), "\ud800", object], ids=str)
+def test_a_default_that_json_may_not_show_as_it_is_is_left_to_pydantic(default):
+    parameter = Parameter("a", str, default, "")
+    assert _plain_schema.input_schema(Signature((parameter,), None, EMPTY, "", {})) is None
+
+
+def test_the_schema_is_the_same_before_and_after_the_first_call():
+    def search(query: str, tags: list[str] | None = None, how: Literal["all", "any"] = "all") -> list[str]:
+        """Searches.
+
+        Args:
+            query: What for.
+        """
+        return [query, *(tags or ()), how]
+
+    before, after = tool(search), tool(search)
+    after.parse('{"query": "x"}')
+    assert isinstance(before, Tool)
+    assert _bytes(before.input_schema) == _bytes(after.input_schema)
+    assert before.spec == after.spec
+
+
+def test_a_tool_of_plain_types_is_described_without_pydantic_and_checked_with_it():
+    program = inspect.cleandoc(
+        """
+        import sys
+        from treadle.tools import tool
+        @tool
+        def add(a: int, tags: list[str] | None = None) -> dict[str, int]:
+            "Adds."
+            return {"sum": a}
+        assert add.spec.input_schema["required"] == ["a"] and add.spec.output_schema
+        print("pydantic" in sys.modules)
+        print(add.parse('{"a": "4"}'), "pydantic" in sys.modules)
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n{'a': 4, 'tags': None} True\n"
+
+
+def test_nothing_that_pydantic_would_describe_otherwise_counts_as_plain():
+    class Text(str):
+        __slots__ = ()
+
+    assert _plain_schema.schema_of(Text) is None
+    assert _plain_schema.schema_of(type("Odd", (type,), {"__eq__": lambda *_: True, "__hash__": None})) is None
+    assert _signature.EMPTY is inspect.Parameter.empty
+
+
+@pytest.mark.parametrize("annotation", [str, list[int], dict[str, Any], str | None, Literal["a", "b"]], ids=str)
+def test_what_most_tools_take_is_plain(annotation):
+    assert _plain_schema.schema_of(annotation) is not None
