@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ from treadle import (
     Agent,
     Allow,
     ApprovalRequest,
+    Capabilities,
     ConfigError,
     Deny,
     Edit,
@@ -164,6 +166,37 @@ async def test_time_spent_on_waiting_for_a_person_counts_towards_nothing():
     assert events[-1].stop is StopReason.END
 
 
+async def test_time_in_which_a_plain_function_keeps_everybody_waiting_does_not_count_either(desk):
+    def at_the_prompt(request):
+        time.sleep(0.3)  # as input() does
+        return Allow()
+
+    agent = agent_of(desk, call("read", name="a"), approve=at_the_prompt, limits=Limits(seconds=0.2))
+    _, events = await finishes(agent)
+    assert events[-1].stop is StopReason.END and not only(events, ApprovalRequest)
+
+
+@pytest.mark.parametrize("args", [{"text": object()}, [1], "{", None, {"text": "\ud800"}])
+async def test_what_an_edit_gives_that_is_no_arguments_denies(desk, args):
+    policy = approve_effects("read", otherwise=lambda request: Edit(args))
+    calls = call("write", text="x"), call("write", text="y")
+    (first, _), _ = await finishes(agent_of(desk, *calls, approve=policy))
+    assert not desk.ran and "Its arguments were edited, and do not fit" in first.result.content
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(tool_calls=1), Limits(tokens=100_000)])
+async def test_nobody_is_asked_about_the_typed_answer_itself(desk, limits):
+    asked = []
+    model = ScriptedModel(
+        call("read", name="a"), call("final_answer", value=3), capabilities=Capabilities(tools=True, output_schema=False)
+    )
+    hooks = {"before_tool": lambda request: asked.append(request.name)}
+    policy = approve_effects("write")
+    agent = Agent(model, tools=desk.tools, output=int, approve=policy, hooks=hooks, limits=limits)
+    assert (await agent.run("how many?")).output == 3
+    assert asked == ["read"] and not desk.ran
+
+
 async def test_effects_decide_and_the_others_are_asked_about_elsewhere(desk):
     calls = (call("write", text="x"), call("read", name="y"))
     (denied, allowed), _ = await finishes(agent_of(desk, *calls, approve=approve_effects("read")))
@@ -251,6 +284,18 @@ async def test_an_after_tool_hook_that_fails_loses_nothing(desk, caplog):
     assert "broken" in caplog.text and "no text" in caplog.text
 
 
+async def test_an_after_tool_hook_whose_own_work_is_cancelled_loses_nothing(desk, caplog):
+    async def hook(request, output):
+        work = asyncio.create_task(asyncio.sleep(60))
+        work.cancel()
+        await work
+
+    agent = agent_of(desk, call("read", name="a"), hooks={"after_tool": [hook]})
+    (finish,), _ = await finishes(agent)
+    assert (finish.result.content, finish.is_error) == ("read a", False)
+    assert "the result stays as it is" in caplog.text
+
+
 async def test_after_tool_hooks_see_failures_and_not_what_never_ran(desk):
     seen = []
 
@@ -329,7 +374,7 @@ async def test_a_detached_hook_is_waited_for_by_nobody(desk, caplog):
 
 
 @pytest.mark.parametrize(
-    ("hooks", "text"), [({"before": []}, "no hooks 'before'"), ({"before_tool": [3]}, "is no hook")]
+    ("hooks", "text"), [([len], "hooks are"), ({"before": []}, "no hooks 'before'"), ({"before_tool": [3]}, "is no hook")]
 )
 def test_hooks_that_cannot_be_are_refused(hooks, text):
     with pytest.raises(ConfigError, match=text):

@@ -244,6 +244,33 @@ async def test_a_bound_decision_of_another_run_is_refused(bank):
     await refused(bank, second, decisions, "made for another call")
 
 
+@pytest.mark.parametrize("from_messages", [False, True])
+async def test_a_bound_decision_holds_in_a_conversation_that_began_before_the_run(bank, from_messages):
+    before = (await agent_of(bank, [call("balance")], "plenty").run("how much?")).messages
+    with pytest.raises(RunPaused) as caught:
+        await agent_of(bank, [call("pay", amount=5)]).run("pay it", messages=before)
+    result, (one,) = caught.value.result, caught.value.pending
+    given = {"messages": result.messages, "run_id": result.id} if from_messages else {"result": result}
+    done = await agent_of(bank, "done").resume(decisions={one.call_id: Allow(key=one.key)}, **given)
+    assert bank.paid == [5] and done.text == "done"
+
+
+async def test_the_steps_of_a_resumed_run_go_on_counting_where_it_paused(bank):
+    before = (await agent_of(bank, "hello").run("hi")).messages
+    agent = agent_of(bank, [call("balance")], [call("pay", amount=5)])
+    with pytest.raises(RunPaused) as caught:
+        await agent.run("pay it", messages=before)
+    paused = caught.value
+    result = await agent_of(bank, "done").resume(paused.result, {paused.pending[0].call_id: Allow()})
+    assert [step.index for step in result.steps] == [1, 2]
+
+
+async def test_a_result_with_the_pending_calls_of_another_run_is_refused(bank):
+    first, second = await pause(bank, [call("pay", amount=5)]), await pause(bank, [call("pay", amount=7)])
+    mixed = msgspec.structs.replace(second.result, pending=first.pending)
+    await refused(bank, second, {second.pending[0].call_id: Allow()}, "not what was paused", result=mixed)
+
+
 @pytest.mark.parametrize("decision", [True, None, "allow"])
 async def test_what_is_no_decision_is_refused(bank, decision):
     paused = await pause(bank, [call("pay", amount=5)])

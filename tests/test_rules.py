@@ -7,10 +7,11 @@ import select
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
-from treadle import Agent, Allow, ConfigError, Deny, Pause, Rule, approve_rules, tool
+from treadle import Agent, Allow, ConfigError, Deny, Pause, Rule, RunPaused, approve_rules, deny_all, tool
 from treadle.testing import ScriptedModel, call
 
 
@@ -30,6 +31,14 @@ async def allowed(policy, asked):
     agent = Agent(ScriptedModel(asked, "ok"), tools=[run_command, write_file], approve=policy)
     (result,) = (await agent.run("go")).steps[0].results
     return not result.is_error
+
+
+async def ran(policy, asked):
+    """Whether the call ran; it may have been paused, too."""
+    try:
+        return await allowed(policy, asked)
+    except RunPaused:
+        return False
 
 
 RULES = [
@@ -94,6 +103,91 @@ async def test_arguments_and_names_are_patterns_over_the_whole_text():
         assert not await allowed(policy, call("write_file", path=path, size=size))
     assert not await allowed(policy, call("run_command", command="ls"))
     assert not await allowed(approve_rules([Rule("write_*", {"nothing": "*"})]), call("write_file", path="x"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if true; then rm -rf x; fi",
+        "! rm x",
+        "time rm x",
+        "sudo rm x",
+        "/bin/rm x",
+        "env A=1 rm x",
+        "r\\\nm x",
+        "$'rm' x",
+        "'r'm x",
+        "\\rm x",
+        "while :; do rm x; done",
+        "(rm x)",
+    ],
+)
+@pytest.mark.parametrize("decision", [Deny("never"), Pause("ask")])
+async def test_a_denial_sees_a_command_however_it_is_written(line, decision):
+    rules = [Rule("run_command", command="rm *", decision=decision)]
+    policy = approve_rules(rules, otherwise=lambda request: Allow())
+    assert not await ran(policy, call("run_command", command=line))
+    assert await ran(policy, call("run_command", command="time ls"))
+
+
+async def test_a_denial_of_a_word_that_stands_before_commands_holds():
+    policy = approve_rules([Rule("*", command="sudo *", decision=Deny())], otherwise=lambda request: Allow())
+    assert not await ran(policy, call("run_command", command="ls && sudo ls"))
+
+
+@pytest.mark.parametrize("path", ["src/../.git/hooks/pre-commit", "src/..", "src/a/../../b", "src/..\\x"])
+async def test_a_pattern_allows_no_path_that_goes_up(path):
+    policy = approve_rules([Rule("write_file", {"path": "src/*"})])
+    assert not await ran(policy, call("write_file", path=path))
+    assert await ran(policy, call("write_file", path="src/a..b/...c"))
+    assert await ran(approve_rules([Rule("write_file", {"path": "../src/*"})]), call("write_file", path="../src/a"))
+
+
+@pytest.mark.parametrize("path", ["secret/a", "./secret/a", "src/../secret/a", "secret//a", "secret/b/../a"])
+@pytest.mark.parametrize("decision", [Deny("never"), Pause("ask")])
+async def test_a_denied_path_is_denied_by_whatever_way(path, decision):
+    rules = [Rule("write_file", {"path": "secret/a"}, decision=decision)]
+    policy = approve_rules(rules, otherwise=lambda request: Allow())
+    assert not await ran(policy, call("write_file", path=path))
+    assert await ran(policy, call("write_file", path="secret/b"))
+
+
+async def test_nested_values_are_matched_as_json_and_denied_by_any_string_in_them():
+    @tool
+    def move(paths: list[str], options: dict[str, str] | None = None, to: Path = Path("x")) -> str:
+        """Move."""
+        return "moved"
+
+    async def moves(rule, **arguments):
+        agent = Agent(
+            ScriptedModel(call("move", **arguments), "ok"),
+            tools=[move],
+            approve=approve_rules([rule], otherwise=deny_all if rule.decision == Allow() else lambda request: Allow()),
+        )
+        (result,) = (await agent.run("go")).steps[0].results
+        return not result.is_error
+
+    assert await moves(Rule("move", {"paths": '?"a","b"?', "to": "x"}), paths=["a", "b"])
+    assert not await moves(Rule("move", {"paths": "a*"}), paths=["a", "b"])
+    assert await moves(Rule("move", {"options": "null"}), paths=[])
+    for arguments in ({"paths": ["a", "etc/../etc/x"]}, {"paths": [], "options": {"k": "etc/x"}}):
+        assert not await moves(Rule("move", {next(reversed(arguments)): "etc/*"}, decision=Deny()), **arguments)
+    assert not await moves(Rule("move", {"to": "etc/*"}, decision=Deny()), paths=[], to="etc/x")
+
+
+async def test_a_command_that_is_a_list_of_words_is_matched_too():
+    @tool
+    def run(command: list[str]) -> str:
+        """Run."""
+        return "ran"
+
+    async def runs(words):
+        policy = approve_rules([Rule("run", command="git *"), Rule("run", command="git push *", decision=Deny())])
+        agent = Agent(ScriptedModel(call("run", command=words), "ok"), tools=[run], approve=policy)
+        return not (await agent.run("go")).steps[0].results[0].is_error
+
+    assert await runs(["git", "log"])
+    assert not await runs(["git", "push"]) and not await runs(["git", "log; rm x"])
 
 
 async def test_what_no_rule_speaks_of_goes_to_somebody_else():

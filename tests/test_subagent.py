@@ -282,3 +282,14 @@ async def test_a_sub_agent_called_outside_of_a_run_works_too():
     child = Agent(scripted("alone"))
     parent = Agent(scripted(), tools=[child.as_tool("deep")])
     assert (await parent.call_tool("deep", {"prompt": "go"})).content == "alone"
+
+
+async def test_time_in_which_a_child_waits_for_a_person_counts_towards_no_limit_of_the_tree():
+    async def slow_person(request):
+        await asyncio.sleep(0.3)
+        return Allow()
+
+    child = Agent(scripted(call("write", text="x"), "written"), tools=[write])
+    parent = parent_of(child.as_tool("writer", approve=slow_person), limits=Limits(seconds=0.2))
+    result = await asyncio.wait_for(parent.run("go"), BOUND)
+    assert results_of(result) == ["written"]

@@ -8,6 +8,7 @@ import logging
 
 from treadle.agent import Agent
 from treadle.approval import Allow, Decision, Deny, Edit, Pause, approve_effects, ask_on_terminal, deny_all
+from treadle.compaction import compact
 from treadle.errors import (
     AuthenticationError,
     ConfigError,
@@ -20,6 +21,7 @@ from treadle.errors import (
     ModelError,
     ModelRequestsDenied,
     ModelResponseError,
+    NoSuchSessionError,
     NoSuchToolError,
     OutputError,
     OverloadedError,
@@ -38,6 +40,7 @@ from treadle.errors import (
 )
 from treadle.events import (
     ApprovalRequest,
+    Compaction,
     Effect,
     Event,
     ModelEvent,
@@ -106,6 +109,7 @@ __all__ = [
     "AuthenticationError",
     "Capabilities",
     "Citation",
+    "Compaction",
     "ConfigError",
     "ContextOverflowError",
     "Decision",
@@ -133,6 +137,7 @@ __all__ = [
     "ModelResponseError",
     "ModelRetry",
     "ModelSettings",
+    "NoSuchSessionError",
     "NoSuchToolError",
     "OutputError",
     "OverloadedError",
@@ -191,6 +196,7 @@ __all__ = [
     "approve_effects",
     "approve_rules",
     "ask_on_terminal",
+    "compact",
     "decode_event",
     "decode_message",
     "decode_messages",

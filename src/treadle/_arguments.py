@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle import _repair
+from treadle import _plain, _repair
 from treadle.errors import ToolInputError
 from treadle.messages import encodable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from treadle._schema import Compiled, Field
+    from treadle._signature import Signature
 
 MAX_FAULTS = 10
 _MAX_SHOWN = 80
@@ -29,15 +32,25 @@ _ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F
 
 def parse(text: str, tool: str, compiled: Compiled) -> dict[str, Any]:
     """The arguments in `text`, checked and with their declared types, defaults filled in."""
-    return _parse(text, tool, compiled.input_schema, lambda given: _fit(given, compiled))
+    return _parse(text, tool, lambda: compiled.input_schema, lambda given: _fit(given, compiled))
+
+
+def parse_plain(text: str, tool: str, signature: Signature, compiled: Callable[[], Compiled]) -> dict[str, Any]:
+    """The same for a plain signature, compiled only where the values are not of their types already."""
+
+    def fit(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        values = _plain.arguments(signature, given)
+        return _fit(given, compiled()) if values is None else (values, [])
+
+    return _parse(text, tool, lambda: compiled().input_schema, fit)
 
 
 def parse_raw(text: str, tool: str, schema: dict[str, Any]) -> dict[str, Any]:
     """The arguments in `text` for a schema from elsewhere: required keys and the types of the top level are checked."""
-    return _parse(text, tool, schema, lambda given: _fit_raw(given, schema))
+    return _parse(text, tool, lambda: schema, lambda given: _fit_raw(given, schema))
 
 
-def _parse(text: str, tool: str, schema: dict[str, Any], fit: Any) -> dict[str, Any]:
+def _parse(text: str, tool: str, schema: Callable[[], dict[str, Any]], fit: Any) -> dict[str, Any]:
     try:
         given = _object(text)
         values, lines = fit(given)
@@ -48,7 +61,7 @@ def _parse(text: str, tool: str, schema: dict[str, Any], fit: Any) -> dict[str, 
     except Exception as error:  # noqa: BLE001 - a validator of the user's own may raise anything
         values, lines = {}, [f"they could not be checked: {_short(str(error) or type(error).__name__, 300)}"]
     if lines:
-        raise ToolInputError(_text(tool, schema, lines))
+        raise ToolInputError(_text(tool, schema(), lines))
     arguments: dict[str, Any] = values
     return arguments
 

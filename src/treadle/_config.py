@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from treadle._budget import Budget
+    from treadle._guard import Waits
     from treadle.approval import Approve, Decision
     from treadle.events import Event, Parent
     from treadle.hooks import Hooks
@@ -113,3 +114,5 @@ class RunInput:
     resumed: Resumption | None = None
     parent: Parent | None = None
     budget: Budget | None = None
+    stored: bool = False  # the history is that of a session, whose log tells it already
+    waits: Waits | None = None

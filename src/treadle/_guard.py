@@ -10,15 +10,19 @@ import msgspec
 
 from treadle._results import ToolOutput
 from treadle.approval import Allow, Deny, Edit, Pause, decide
-from treadle.errors import ToolInputError
+from treadle.errors import text_of
 from treadle.events import ApprovalRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from treadle.approval import Approve, Decision
     from treadle.hooks import Hooks
+    from treadle.tools import Tool
     from treadle.wraps import ToolNext, ToolRequest
+
+    Waits = Callable[[], AbstractContextManager[None]]
 
 
 class CallPaused(BaseException):
@@ -30,9 +34,13 @@ class CallPaused(BaseException):
 
 
 class PersonClock:
-    """How long a run waited for decisions. Waits that overlap count once."""
+    """How long a run waited for decisions. Waits that overlap count once.
 
-    def __init__(self) -> None:
+    `above` is around each wait as well: that of the run which called this one.
+    """
+
+    def __init__(self, above: Waits | None = None) -> None:
+        self._above = above
         self._waiting = 0
         self._since = 0.0
         self._waited = 0.0
@@ -45,7 +53,8 @@ class PersonClock:
             self._since = now()
         self._waiting += 1
         try:
-            yield
+            with contextlib.nullcontext() if self._above is None else self._above():
+                yield
         finally:
             self._waiting -= 1
             if not self._waiting:
@@ -59,19 +68,25 @@ class PersonClock:
 class Guard:
     """The hooks and the approval of one run. `decisions` answers the calls of a step by id, in the policy's stead.
 
-    `tell` is called with the `ApprovalRequest` of each call about which somebody is asked.
+    `tell` is called with the `ApprovalRequest` of each call about which somebody is asked. Nobody is asked about calls
+    of the tool `free`.
     """
 
-    def __init__(self, hooks: Hooks | None, approve: Approve | None, clock: PersonClock) -> None:
+    def __init__(
+        self, hooks: Hooks | None, approve: Approve | None, clock: PersonClock, free: Tool[..., Any] | None = None
+    ) -> None:
         self._hooks = hooks
         self._approve = approve
         self._clock = clock
+        self._free = free
         self.decisions: Mapping[str, Decision] = {}
         self._denied: set[str] = set()
         self.tell: Callable[[ApprovalRequest], None] = _tell_nobody
 
     async def __call__(self, request: ToolRequest, call_next: ToolNext) -> Any:
         """Hooks, approval, the call, and what the hooks add to its result."""
+        if request.tool is self._free:
+            return await call_next(request)
         request = msgspec.structs.replace(request, denied=request.name in self._denied)
         if (denied := await self._denial(request)) is not None:
             return denied
@@ -81,11 +96,12 @@ class Guard:
         if isinstance(decision, Deny):
             return self._deny(request, decision.reason)
         if isinstance(decision, Edit):
-            request = request.replace(args=decision.args)
             try:
+                request = request.replace(args=decision.args)
                 request.arguments  # noqa: B018 - raises for what does not fit
-            except ToolInputError as error:
-                return self._deny(request, f"Its arguments were edited, and do not fit: {error}")
+            except Exception as error:  # noqa: BLE001 - what is no JSON does not fit either
+                fault = text_of(error) or type(error).__name__
+                return self._deny(request, f"Its arguments were edited, and do not fit: {fault}")
             if (denied := await self._denial(request)) is not None:
                 return denied
         output: ToolOutput = await call_next(request)
@@ -103,13 +119,11 @@ class Guard:
         if self._approve is None:
             return Allow()
 
-        @contextlib.contextmanager
-        def waits() -> Iterator[None]:
+        def asked() -> None:
             self.tell(ApprovalRequest(request.call_id, request.name, request.args))
-            with self._clock.waits():
-                yield
 
-        decision = await decide(self._approve, request, waits)
+        with self._clock.waits():
+            decision = await decide(self._approve, request, asked)
         if isinstance(decision, Pause):
             self.tell(ApprovalRequest(request.call_id, request.name, request.args, decision.reason))
         return decision

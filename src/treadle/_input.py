@@ -16,12 +16,14 @@ from treadle.messages import (
     clean,
 )
 from treadle.model import model_ref
+from treadle.sessions import check_session_id
 from treadle.transcript import repair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from treadle.model import Model
+    from treadle.sessions import Store
 
 Input: TypeAlias = "str | UserPart | Message | Sequence[UserPart] | Sequence[Message]"
 
@@ -45,6 +47,17 @@ def take_input(
             feature="files",
         )
     return everything[:same], everything[same:]
+
+
+def session_place(store: Store | None, session: str | None, messages: Iterable[Message]) -> tuple[Store, str] | None:
+    """The store and the session of a run; None without. Raises `ConfigError` for what does not go together."""
+    if store is None and session is None:
+        return None
+    if store is None or session is None:
+        raise ConfigError('a session needs both: give store=JsonLinesStore(directory) and session="some-id"')
+    if not isinstance(messages, tuple | list) or messages:
+        raise ConfigError("the history comes from the session: leave out messages= and result=")
+    return store, check_session_id(session)
 
 
 def _as_messages(given: Input) -> Sequence[Message]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle.errors import ModelContractError
-from treadle.events import ModelRetry, ReasoningDelta, ToolCallDelta, ToolFinish, ToolStart
+from treadle.events import Compaction, ModelRetry, ReasoningDelta, ToolCallDelta, ToolFinish, ToolStart
 from treadle.messages import clean
 from treadle.model import model_ref
 from treadle.usage import StopReason
@@ -29,6 +29,8 @@ def may_pass(event: Any) -> bool:
         return type(event.index) is int and all(isinstance(text, str) for text in texts)
     if kind is ReasoningDelta:
         return isinstance(event.text, str)
+    if kind is Compaction:
+        return isinstance(event.summary, str) and type(event.messages) is int
     return kind is ModelRetry or (kind is ToolStart and event.hosted) or (kind is ToolFinish and event.result.hosted)
 
 

@@ -15,17 +15,23 @@ if TYPE_CHECKING:
 
 
 class Offers:
-    """The tools of one run. A tool that was renamed once keeps that name, whatever its rivals do later."""
+    """The tools of one run. A tool that was renamed once keeps that name, whatever its rivals do later.
+
+    `missing` says of each toolset that has lost its tools why.
+    """
 
     def __init__(self, own: Sequence[Tool[..., Any]], toolsets: Sequence[Toolset]) -> None:
         self._own = tuple(own)
         self._toolsets = toolsets
         self._offered: list[tuple[Tool[..., Any], ...]] | None = None
         self._renamed: dict[tuple[int, str], str] = {}
+        self.missing: tuple[str, ...] = ()
 
     async def ask(self) -> list[Tool[..., Any]] | None:
         """All tools as of now; None where nothing has changed."""
         offered = [tuple(await toolset.tools()) for toolset in self._toolsets]
+        faults = (getattr(toolset, "missing", None) for toolset in self._toolsets)
+        self.missing = tuple(fault for fault in faults if isinstance(fault, str))
         if offered == self._offered:
             return None
         self._offered = offered

@@ -55,12 +55,14 @@ class Referee:
         self._cut_steps = self._cut_steps + 1 if any(not call.finished for call in calls) else 0
         if finish.stop in _NO_TOOLS_AFTER:
             return dict.fromkeys(range(len(calls)), f"Not run: the answer ended with {finish.stop.value}.")
-        if (limit := self._budget.exhausted) is not None:
-            return dict.fromkeys(range(len(calls)), f"Not run: the limit of the run on {limit} is used up.")
-        refusals = {}
+        limit, refusals = self._budget.exhausted, dict[int, str]()
         for index, call in enumerate(calls):
             if not call.finished:
                 refusals[index] = CUT_CALL
+            elif self._given.final_tool and call.name == FINAL_TOOL:
+                continue  # the answer itself, however it comes, is no use of anything
+            elif limit is not None:
+                refusals[index] = f"Not run: the limit of the run on {limit} is used up."
             elif not self._budget.take_call():
                 refusals[index] = "Not run: the run may make no more tool calls."
                 self.limit = "tool_calls"

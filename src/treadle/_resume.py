@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from treadle._config import Resumption
-from treadle.approval import Allow, Deny, Edit, Pause, call_key
+from treadle.approval import Allow, Deny, Edit, Pause, call_key, place_of
 from treadle.errors import ConfigError
 from treadle.messages import AssistantMessage, ToolMessage
+from treadle.sessions import PausedRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,31 +16,58 @@ if TYPE_CHECKING:
     from treadle.approval import Decision
     from treadle.events import PendingCall
     from treadle.messages import Message, ToolCallPart, ToolResultPart
+    from treadle.result import RunResult
+    from treadle.sessions import SessionFold
 
 
 def read_paused(
     run_id: str,
     messages: Sequence[Message],
     decisions: Mapping[str, Decision],
-    pending: Sequence[PendingCall] | None,
-    seq: int,
+    paused: PausedRun | None,
 ) -> Resumption:
-    """The step that waits at the end of `messages`. Raises `ConfigError` for decisions that do not belong to it."""
+    """The step that waits at the end of `messages`. Raises `ConfigError` for decisions that do not belong to it.
+
+    `paused` is what the paused run told of itself, where that is known.
+    """
     asked, results = _last_step(messages)
-    step = sum(isinstance(message, AssistantMessage) for message in messages) - 1
+    place = place_of(messages)
     calls = {index: call for index, call in enumerate(asked.calls) if index not in results and call.finished}
     if not calls:
         raise ConfigError("there is nothing to resume: every call is answered")
-    known = None if pending is None else {call.call_id: call for call in pending}
+    told = None if paused is None else iter(paused.pending)
     for index, call in calls.items():
         if call.id not in decisions:
             raise ConfigError(f"no decision on {call.name}, call {call.id!r}: give one for every pending call")
-        if known is not None and not _same(known.get(call.id), call):
-            raise ConfigError(f"{call.name}, call {call.id!r}, is not what was paused: its name or arguments changed")
-        _check(decisions[call.id], call, call_key(run_id, step, index, call.name, call.args))
+        key: str | None = call_key(run_id, place, index, call)
+        if told is not None:
+            pending = next(told, None)
+            if pending is None or not _same(pending, call):
+                raise ConfigError(
+                    f"{call.name}, call {call.id!r}, is not what was paused: its name or arguments changed"
+                )
+            key = pending.key or key
+        _check(decisions[call.id], call, key)
     if strange := set(decisions) - {call.id for call in calls.values()}:
         raise ConfigError(f"no call {min(strange)!r} waits for a decision: it was answered, or is another run's")
+    step, seq = (place, 0) if paused is None else (paused.step, paused.next_seq)
     return Resumption(asked, calls, results, dict(decisions), step, seq)
+
+
+def paused_run(result: RunResult[Any]) -> PausedRun:
+    """What a paused run tells by its result."""
+    step = result.steps[-1].index if result.steps else place_of(result.messages)
+    return PausedRun(result.id, result.pending, step, result.next_seq)
+
+
+def paused_in(told: SessionFold, run_id: str | None) -> tuple[str, tuple[Message, ...], PausedRun]:
+    """The run in which a session waits, as its log tells. Raises `ConfigError` where there is none, or another one."""
+    messages, paused = told.messages(), told.paused
+    if paused is None:
+        raise ConfigError("there is nothing to resume: the last run of the session did not pause")
+    if run_id not in (None, paused.run_id):
+        raise ConfigError(f"the session is paused in {paused.run_id!r}, and not in the given {run_id!r:.80}")
+    return paused.run_id, messages, paused
 
 
 def _last_step(messages: Sequence[Message]) -> tuple[AssistantMessage, dict[int, ToolResultPart]]:
@@ -59,11 +87,11 @@ def _last_step(messages: Sequence[Message]) -> tuple[AssistantMessage, dict[int,
     return asked, results
 
 
-def _same(pending: PendingCall | None, call: ToolCallPart) -> bool:
-    return pending is not None and (pending.name, pending.args) == (call.name, call.args)
+def _same(pending: PendingCall, call: ToolCallPart) -> bool:
+    return (pending.call_id, pending.name, pending.args) == (call.id, call.name, call.args)
 
 
-def _check(decision: Decision, call: ToolCallPart, key: str) -> None:
+def _check(decision: Decision, call: ToolCallPart, key: str | None) -> None:
     if not isinstance(decision, Allow | Deny | Edit | Pause):
         raise ConfigError(f"{decision!r:.80} is no decision on {call.name}: give Allow(), Deny(reason) or Edit(args)")
     if decision.key is not None and decision.key != key:

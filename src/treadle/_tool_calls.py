@@ -13,7 +13,7 @@ import msgspec
 
 from treadle._guard import CallPaused
 from treadle._results import cap, render
-from treadle.approval import call_key
+from treadle.approval import call_key, place_of
 from treadle.errors import ToolError, ToolInputError, text_of
 from treadle.events import PendingCall, SubagentEvent, ToolFinish, ToolProgress, ToolStart
 from treadle.hooks import MAX_INJECTED_BYTES
@@ -23,9 +23,10 @@ from treadle.tools import RunLink, ToolContext, ToolOutput
 from treadle.wraps import ToolRequest, WrapTool, wrapped_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from treadle.events import Event
+    from treadle.messages import Message
     from treadle.tools import Tool
 
 _log = logging.getLogger("treadle")
@@ -47,6 +48,7 @@ class PhaseSettings(msgspec.Struct, frozen=True):
     max_result_bytes: int
     link: RunLink
     wraps: tuple[WrapTool, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class ToolPhase:
@@ -89,16 +91,16 @@ class ToolPhase:
         self._thread = threading.get_ident()
         self._entered = not settings.wraps
 
-    @property
-    def pending(self) -> tuple[PendingCall, ...]:
-        """The calls that wait for a decision."""
+    def pending(self, messages: Sequence[Message]) -> tuple[PendingCall, ...]:
+        """The calls that wait for a decision, the last ones of `messages`."""
+        if not self._paused:
+            return ()
+        place = place_of(messages)
         found = ((index, self._calls[index], self._paused[index]) for index in sorted(self._paused))
         return tuple(
-            PendingCall(call.id, call.name, call.args, reason, self._key(index, call)) for index, call, reason in found
+            PendingCall(call.id, call.name, call.args, reason, call_key(self._settings.run_id, place, index, call))
+            for index, call, reason in found
         )
-
-    def _key(self, index: int, call: ToolCallPart) -> str:
-        return call_key(self._settings.run_id, self._settings.step, index, call.name, call.args)
 
     async def next_event(self) -> Event | None:
         """The next event, or None once every call is answered or paused."""
@@ -159,7 +161,8 @@ class ToolPhase:
             return ToolOutput(self._refusals[index], is_error=True)
         if tool is not None:
             return None
-        return ToolOutput(f"There is no tool {call.name!r}. {known_tools(self._tools)}", is_error=True)
+        told = (f"There is no tool {call.name!r}. {known_tools(self._tools)}", *self._settings.missing)
+        return ToolOutput("\n".join(told), is_error=True)
 
     def _start(self, index: int, call: ToolCallPart, tool: Tool[..., Any] | None, args: str | None = None) -> None:
         self._to_start.popleft()

@@ -12,8 +12,8 @@ import msgspec
 
 from treadle._checks import check_config, check_fit
 from treadle._config import AgentConfig, RunInput, ToolTable, request_of
-from treadle._input import take_input
-from treadle._resume import read_paused
+from treadle._input import session_place, take_input
+from treadle._resume import paused_in, paused_run, read_paused
 from treadle._sync import run_sync
 from treadle.approval import deny_all
 from treadle.errors import ConfigError, NoSuchToolError
@@ -42,14 +42,16 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
     from treadle._budget import Budget
+    from treadle._guard import Waits
     from treadle._input import Input
     from treadle.approval import Approve, Decision
     from treadle.events import Event, Parent
     from treadle.hooks import Hook
     from treadle.limits import StopCondition
     from treadle.messages import Message
-    from treadle.model import HostedMCP, Reasoning
+    from treadle.model import HostedMCP, Reasoning, ToolSpec
     from treadle.result import RunContext
+    from treadle.sessions import PausedRun, Store
     from treadle.tools import ToolContext
     from treadle.toolsets import Toolset
     from treadle.wraps import WrapModel, WrapTool
@@ -186,15 +188,23 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         deps: DepsT = None,  # type: ignore[assignment]
         settings: ModelSettings | None = None,
         run_id: str | None = None,
+        store: Store | None = None,
+        session: str | None = None,
     ) -> Run[OutputT]:
         """A run to iterate over: `async with agent.stream(...) as run`.
 
         `input` is a string, a list of text and file parts, or a list of messages; `messages` is the history before
         it. Both are repaired first. `settings` overrides the agent's, field by field.
+
+        With `store` and `session` the history comes from the session, which begins with this run where it is new, and
+        the run's events go there; `treadle.store` tells more. That nobody else has the session, and that there is
+        something to answer, is then checked at the first event. Calls that a paused run left open are answered as never
+        run; use `resume` to go on with them.
         """
         if run_id is not None and (not isinstance(run_id, str) or not run_id):
             raise ConfigError(f"run_id is a string that is not empty, and is {run_id!r:.80}")
-        return self._start(input, messages=messages, deps=deps, settings=settings, run_id=run_id)
+        place = session_place(store, session, messages)
+        return self._start(input, messages=messages, deps=deps, settings=settings, run_id=run_id, place=place)
 
     def _start(
         self,
@@ -206,24 +216,36 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         settings: ModelSettings | None = None,
         parent: Parent | None = None,
         budget: Budget | None = None,
+        waits: Waits | None = None,
+        place: tuple[Store, str] | None = None,
     ) -> Run[OutputT]:
-        run_id = run_id or f"run_{os.urandom(8).hex()}"
-        history, new = take_input(given, messages, self.model)
-        settings = _merged(self.settings, settings)
-        check_fit(self, settings, (*history, *new), self._table.specs)
-        made = RunInput(
-            run_id,
-            history,
-            new,
-            deps,
-            settings,
-            self._table,
-            self._spec,
-            self._final_tool,
-            parent=parent,
-            budget=budget,
-        )
-        return Run(run_id, Loop(self, made))
+        name = run_id or f"run_{os.urandom(8).hex()}"
+        merged = _merged(self.settings, settings)
+
+        def loop(messages: Iterable[Message]) -> Loop:
+            history, new = take_input(given, messages, self.model)
+            check_fit(self, merged, (*history, *new), self._table.specs)
+            made = RunInput(
+                name,
+                history,
+                new,
+                deps,
+                merged,
+                self._table,
+                self._spec,
+                self._final_tool,
+                parent=parent,
+                budget=budget,
+                waits=waits,
+                stored=place is not None,
+            )
+            return Loop(self, made)
+
+        if place is None:
+            return Run(loop(messages))
+        from treadle._session_loop import SessionLoop
+
+        return Run(SessionLoop(name, *place, lambda told: loop(told.messages())))
 
     async def run(
         self,
@@ -233,13 +255,17 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         deps: DepsT = None,  # type: ignore[assignment]
         settings: ModelSettings | None = None,
         run_id: str | None = None,
+        store: Store | None = None,
+        session: str | None = None,
     ) -> RunResult[OutputT]:
         """Runs to the end: `stream` and its `result()`.
 
         Raises `RunError` for a run that broke, `LimitExceeded` for one that a limit stopped; both hold the `.result`
         so far. Other ways to stop short are told by `result.stop` and `result.complete`.
         """
-        async with self.stream(input, messages=messages, deps=deps, settings=settings, run_id=run_id) as run:
+        async with self.stream(
+            input, messages=messages, deps=deps, settings=settings, run_id=run_id, store=store, session=session
+        ) as run:
             return await run.result()
 
     async def resume(
@@ -251,10 +277,20 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         run_id: str | None = None,
         deps: DepsT = None,  # type: ignore[assignment]
         settings: ModelSettings | None = None,
+        store: Store | None = None,
+        session: str | None = None,
     ) -> RunResult[OutputT]:
         """Goes on with a paused run to its end: `resume_stream` and its `result()`. Raises what `run` raises."""
-        given = {"messages": messages, "run_id": run_id, "deps": deps, "settings": settings}
-        async with self.resume_stream(result, decisions, **given) as run:  # type: ignore[arg-type]
+        async with self.resume_stream(
+            result,
+            decisions,
+            messages=messages,
+            run_id=run_id,
+            deps=deps,
+            settings=settings,
+            store=store,
+            session=session,
+        ) as run:
             return await run.result()
 
     def resume_stream(
@@ -266,24 +302,35 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         run_id: str | None = None,
         deps: DepsT = None,  # type: ignore[assignment]
         settings: ModelSettings | None = None,
+        store: Store | None = None,
+        session: str | None = None,
     ) -> Run[OutputT]:
         """A paused run that goes on, under its own id, once its pending calls are decided on.
 
-        `result` is that of the paused run; in another process give its `messages`, as they are, and its `run_id`.
+        `result` is that of the paused run; in another process give its `messages`, as they are, and its `run_id`, or
+        the `store` and the `session` that it paused in.
         `decisions` has one for every pending call, by call id. A call that is allowed runs once, here. Raises
         `ConfigError` for a decision that is missing, or was made for another call or for other arguments.
         """
+        merged = _merged(self.settings, settings)
+        place = session_place(store, session, messages if result is None else result.messages)
+
+        def loop(run_id: str, messages: Iterable[Message], known: PausedRun | None) -> Loop:
+            history = tuple(clean(message) for message in messages)
+            resumed = read_paused(run_id, history, decisions, known)
+            check_fit(self, merged, history, self._table.specs)
+            given = RunInput(run_id, history, (), deps, merged, self._table, self._spec, self._final_tool, resumed)
+            return Loop(self, dataclasses.replace(given, stored=place is not None))
+
+        if place is not None:
+            from treadle._session_loop import SessionLoop
+
+            return Run(SessionLoop(run_id or "", *place, lambda told: loop(*paused_in(told, run_id))))
         if result is not None:
-            run_id, messages = result.id, result.messages
+            return Run(loop(result.id, result.messages, paused_run(result)))
         if not run_id:
             raise ConfigError("give the result of the paused run, or its messages and run_id")
-        history = tuple(clean(message) for message in messages)
-        pending, seq = (None, 0) if result is None else (result.pending, result.next_seq)
-        resumed = read_paused(run_id, history, decisions, pending, seq)
-        settings = _merged(self.settings, settings)
-        check_fit(self, settings, history, self._table.specs)
-        given = RunInput(run_id, history, (), deps, settings, self._table, self._spec, self._final_tool, resumed)
-        return Run(run_id, Loop(self, given))
+        return Run(loop(run_id, messages, None))
 
     def run_sync(
         self,
@@ -293,10 +340,14 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         deps: DepsT = None,  # type: ignore[assignment]
         settings: ModelSettings | None = None,
         run_id: str | None = None,
+        store: Store | None = None,
+        session: str | None = None,
     ) -> RunResult[OutputT]:
         """`run` for scripts, on a private event loop. Raises `ConfigError` inside a running event loop."""
         return run_sync(
-            self.run(input, messages=messages, deps=deps, settings=settings, run_id=run_id),
+            self.run(
+                input, messages=messages, deps=deps, settings=settings, run_id=run_id, store=store, session=session
+            ),
             "write `await agent.run(...)`",
         )
 
@@ -329,9 +380,10 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         watched = child if child.approve is not None else child._changed(approve=deny_all)
 
         def start(prompt: str, context: ToolContext[Any], parent: Parent) -> Run[OutputT]:
-            asked = watched if context.run is not None and context.run.approves else child
-            budget = None if context.run is None else context.run.budget
-            return asked._start(prompt, deps=context.deps, parent=parent, budget=budget)  # noqa: SLF001 - of the same class
+            link = context.run
+            asked = watched if link is not None and link.approves else child
+            shared: dict[str, Any] = {} if link is None else {"budget": link.budget, "waits": link.waits}
+            return asked._start(prompt, deps=context.deps, parent=parent, **shared)  # noqa: SLF001 - of the same class
 
         text = description or f"Hands a task to the agent {name!r}, which works on it alone and answers once."
         effect = strongest_effect(tools, unknown=bool(self.toolsets or self.hosted_mcp))
@@ -378,6 +430,11 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         messages, tools = (*history, *new), self._table.specs
         request = request_of(self, self.instructions, messages, tools, output_schema=schema, settings=self.settings)
         return await ask_count(self.model, request)
+
+    @property
+    def tool_specs(self) -> tuple[ToolSpec, ...]:
+        """What a model is told of the agent's tools, by name; without those of toolsets."""
+        return self._table.specs
 
     @functools.cached_property
     def _spec(self) -> OutputSpec | None:

@@ -20,8 +20,12 @@ import msgspec
 from treadle._threads import run_in_thread
 from treadle.errors import ConfigError
 from treadle.events import Effect
+from treadle.messages import AssistantMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from treadle.messages import Message, ToolCallPart
     from treadle.wraps import ToolRequest
 
 _log = logging.getLogger("treadle")
@@ -60,22 +64,27 @@ Decision: TypeAlias = Allow | Deny | Edit | Pause
 Approve: TypeAlias = Callable[["ToolRequest"], Decision | Awaitable[Decision]]
 
 
-def call_key(run_id: str, step: int, index: int, name: str, args: str) -> str:
+def call_key(run_id: str, place: int, index: int, call: ToolCallPart) -> str:
     """What a decision on a pending call is bound to: this run, this place in it, this tool, these arguments."""
-    place = msgspec.json.encode([run_id, step, index, name, args])
-    return hashlib.sha256(place).hexdigest()[:32]
+    bound = msgspec.json.encode([run_id, place, index, call.name, call.args])
+    return hashlib.sha256(bound).hexdigest()[:32]
 
 
-async def decide(policy: Approve, request: ToolRequest, waits: Callable[[], Any]) -> Decision:
+def place_of(messages: Iterable[Message]) -> int:
+    """Which answer in the whole conversation is the last one, from 0."""
+    return sum(isinstance(message, AssistantMessage) for message in messages) - 1
+
+
+async def decide(policy: Approve, request: ToolRequest, asked: Callable[[], None]) -> Decision:
     """What `policy` says of the call. A policy that fails, or says something else, denies.
 
-    `waits` is a context manager around the time in which somebody has to be asked.
+    `asked` is told where somebody has to be waited for.
     """
     try:
         verdict = policy(request)
         if inspect.isawaitable(verdict):
-            with waits():
-                verdict = await verdict
+            asked()
+            verdict = await verdict
     except Exception:  # noqa: BLE001 - what cannot say yes says no
         _log.exception("the approval of %s failed; the call is denied", request.name)
         return Deny("The approval failed.")

@@ -24,7 +24,8 @@ TreadleError
 │   ├── ToolInputError                  the arguments do not fit the tool's schema
 │   └── NoSuchToolError                 no tool has that name
 ├── MCPError
-├── StoreError
+├── StoreError                          a session could not be stored or read
+│   └── NoSuchSessionError              no session has that id
 └── SandboxError
 """
 
@@ -215,6 +216,10 @@ class MCPError(TreadleError):
 
 class StoreError(TreadleError):
     """A session could not be stored or read."""
+
+
+class NoSuchSessionError(StoreError):
+    """No session has the asked id."""
 
 
 class SandboxError(TreadleError):

@@ -57,10 +57,12 @@ class StepStart(_Event, frozen=True, gc=False, tag="step_start"):
     """A model request is about to be sent. `index` counts the steps of the run from 0.
 
     `input` is what the loop itself adds to the conversation first, for instance what was wrong with the last answer.
+    `missing` says of each toolset that has lost its tools why.
     """
 
     index: int
     input: tuple[Message, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class TextDelta(_Event, frozen=True, gc=False, tag="text_delta"):
@@ -90,6 +92,17 @@ class ModelRetry(_Event, frozen=True, gc=False, tag="model_retry"):
     attempt: int
     delay_seconds: float
     error: str
+
+
+class Compaction(_Event, frozen=True, gc=False, tag="compaction"):
+    """Older messages were summarised: from here on the model reads `summary` in their place. The log keeps them.
+
+    `messages` says how many of the run's conversation, from its first one. `usage` is what the summary took.
+    """
+
+    summary: str
+    messages: int
+    usage: Usage | None = None
 
 
 class ModelFinish(_Event, frozen=True, gc=False, tag="model_finish"):
@@ -195,6 +208,7 @@ Event: TypeAlias = (
     | ReasoningDelta
     | ToolCallDelta
     | ModelRetry
+    | Compaction
     | ModelFinish
     | ApprovalRequest
     | ToolStart
@@ -205,8 +219,11 @@ Event: TypeAlias = (
     | SubagentEvent
 )
 
-# What a model may yield: deltas, hosted tool events, `ModelRetry` from wrappers, and one `ModelFinish` at the end.
-ModelEvent: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | ModelRetry | ModelFinish | ToolStart | ToolFinish
+# What a model may yield: deltas, hosted tool events, `ModelRetry` and `Compaction` from what is wrapped around it, and
+# one `ModelFinish` at the end.
+ModelEvent: TypeAlias = (
+    TextDelta | ReasoningDelta | ToolCallDelta | ModelRetry | Compaction | ModelFinish | ToolStart | ToolFinish
+)
 
 _AnyEvent = TypeVar("_AnyEvent", bound=_Event)
 _encoder = msgspec.json.Encoder()

@@ -35,12 +35,11 @@ class Hooks:
     """The hooks of an agent. Raises `ConfigError` for a point that there is not."""
 
     def __init__(self, given: Mapping[str, Sequence[Hook]]) -> None:
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"hooks are {{'before_tool': [...], 'after_tool': [...]}}, not {given!r:.80}")
         if unknown := [point for point in given if point not in POINTS]:
             raise ConfigError(f"there are no hooks {unknown[0]!r}: use {' or '.join(POINTS)}")
-        found = {point: tuple(given.get(point, ())) for point in POINTS}
-        for point, hooks in found.items():
-            if bad := [hook for hook in hooks if not callable(hook)]:
-                raise ConfigError(f"{bad[0]!r:.80} in hooks[{point!r}] is no hook: give a function")
+        found = {point: _listed(point, given.get(point, ())) for point in POINTS}
         self.before: tuple[Hook, ...] = found["before_tool"]
         self.after: tuple[Hook, ...] = found["after_tool"]
 
@@ -65,7 +64,9 @@ class Hooks:
         for hook in self.after:
             try:
                 text = await _call(hook, request, output)
-            except Exception:  # noqa: BLE001 - the tool has run: its result must not be lost
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - the tool has run: its result must not be lost
+                if _is_cancelled():
+                    raise
                 _log.exception("the hook %s failed after %s; the result stays as it is", _name(hook), request.name)
                 continue
             if isinstance(text, str) and text:
@@ -73,6 +74,19 @@ class Hooks:
             elif text is not None and text != "":
                 _log.error("the hook %s gave %.80r, which is no text", _name(hook), text)
         return encodable("\n".join(texts)).encode()[:MAX_INJECTED_BYTES].decode(errors="ignore")
+
+
+def _listed(point: str, given: Any) -> tuple[Hook, ...]:
+    hooks = (given,) if callable(given) else tuple(given)
+    if bad := [hook for hook in hooks if not callable(hook)]:
+        raise ConfigError(f"{bad[0]!r:.80} in hooks[{point!r}] is no hook: give a function")
+    return hooks
+
+
+def _is_cancelled() -> bool:
+    """Whether the call is cancelled, and not only something that a hook waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def with_timeout(hook: Hook, seconds: float) -> Hook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -43,6 +44,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigError(f"Limits({field}=...) is a number, and is {value!r}")
+            if math.isinf(value):
+                raise ConfigError(f"Limits({field}={value!r}) is no limit: leave it out")
             smallest = 0 if field == "tool_calls" else 1
             if not value >= smallest and not (field in ("seconds", "usd") and value > 0):
                 raise ConfigError(f"Limits({field}={value!r}) is too small: leave it out for no limit")

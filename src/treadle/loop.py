@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle._budget import Budget, BudgetExhausted, Meter
+from treadle._checks import check_fit
 from treadle._config import ToolTable, request_of
 from treadle._guard import Guard, PersonClock
+from treadle._input import take_input
 from treadle._model_events import complete, may_pass
 from treadle._offers import Offers
 from treadle._referee import Referee
 from treadle._tool_calls import PhaseSettings, ToolPhase
 from treadle.errors import ContextOverflowError, ModelContractError, RunError, text_of
 from treadle.events import (
+    Compaction,
     ModelFinish,
     ReasoningDelta,
     RunFinish,
@@ -41,15 +44,16 @@ from treadle.result import RunContext, RunResult, StepRecord
 from treadle.retry import Attempts
 from treadle.tools import RunLink
 from treadle.transcript import Fold
-from treadle.usage import Remaining, StopReason
+from treadle.usage import Remaining, StopReason, Usage
 from treadle.wraps import wrapped_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 
     from treadle._config import AgentConfig, Resumption, RunInput
+    from treadle._input import Input
     from treadle.events import Event, ModelEvent, PendingCall
-    from treadle.messages import ToolCallPart, ToolResultPart
+    from treadle.messages import Message, ToolCallPart, ToolResultPart
     from treadle.model import ModelRequest
     from treadle.wraps import WrapTool
 
@@ -78,8 +82,9 @@ class Loop:
         if self._budget.bounds_requests:
             ask = Meter(agent.model, self._budget, ask).stream
         self._ask = wrapped_model(agent.wrap_model, ask)
-        self._clock = PersonClock()
-        self._guard = Guard(agent.hooks, agent.approve, self._clock)
+        self._clock = PersonClock(given.waits)
+        final = given.spec.tool if given.spec is not None and given.final_tool else None
+        self._guard = Guard(agent.hooks, agent.approve, self._clock, final)
         guarded = agent.hooks is not None or agent.approve is not None or given.resumed is not None
         self._wraps: tuple[WrapTool, ...] = (*agent.wrap_tool, self._guard) if guarded else agent.wrap_tool
         self._toolsets = contextlib.AsyncExitStack()
@@ -97,11 +102,18 @@ class Loop:
         self._interrupt: StopReason | None = None
         self._interrupted_task: asyncio.Task[Any] | None = None
         self._cancelling = 0
+        self.steering: list[Message] = []
+        self.closing: tuple[Event, ...] = ()  # what it said when it ended, also where nobody takes it
         self.pulled_by: asyncio.Task[Any] | None = None
         self.stop: StopReason | None = None
         self.pending: tuple[PendingCall, ...] = ()
         self.error: RunError | None = None
         self.done: asyncio.Event = asyncio.Event()
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._given.run_id
 
     @property
     def limit(self) -> str | None:
@@ -135,6 +147,12 @@ class Loop:
             return self._tail.popleft()
         raise StopAsyncIteration if self.error is None else self.error
 
+    def steer(self, given: Input) -> None:
+        """Checks `given`, and keeps it for the next step."""
+        _, new = take_input(given, (), self._agent.model)
+        check_fit(self._agent, self._given.settings, new, self._table.specs)
+        self.steering += new
+
     async def close(self) -> None:
         """Stops the run where it is, and returns when its model call and its tools have ended."""
         if self._inside:
@@ -152,6 +170,11 @@ class Loop:
                 self._interrupted_task = self.pulled_by
                 self.pulled_by.cancel()
 
+    async def fail(self, error: Exception) -> None:
+        """Ends the run with what went wrong outside of it."""
+        if self._tail is None:
+            await self._end(error)
+
     async def _end(self, error: BaseException | None) -> None:
         """Cancels what still works, closes the log, and raises what only the pulling task must see."""
         self._inside = True
@@ -165,6 +188,7 @@ class Loop:
                 # A run that nobody ever pulled did nothing, and has no log.
                 tail = deque(self._closing_events() if self.pulled_by is not None else ())
                 self._tail = tail if self.stop is not StopReason.CANCELLED else deque()
+                self.closing = tuple(tail)
                 if self.error is not None:
                     self.error.step, self.error.result = self._step, self.result()
             finally:  # whoever waits for the end must not wait for ever
@@ -257,13 +281,19 @@ class Loop:
         resumed = given.resumed
         self._set_timers()
         ref = model_ref(agent.model)
-        start = RunStart(agent.name, ref, given.new, given.history, given.parent, resumed=resumed is not None)
+        history = given.history
+        if given.stored:
+            self._fold.messages += history
+            history = ()
+        start = RunStart(agent.name, ref, given.new, history, given.parent, resumed=resumed is not None)
         yield self._emit(start)
         await self._prepare()
         while self.stop is None:
-            yield self._emit(StepStart(self._step, self._referee.correction))
+            await self._update_tools()
+            added = (*self._referee.correction, *self._take_steering())
+            yield self._emit(StepStart(self._step, added, self._offers.missing))
             if resumed is None:
-                stream = self._ask(await self._request())
+                stream = self._ask(self._request())
                 try:
                     async for event in stream:
                         if (passed := self._pass(event)) is not None:
@@ -272,15 +302,20 @@ class Loop:
                     await close_stream(stream)
                 yield self._emit(self._take_answer())
             else:
-                await self._update_tools()
                 self._reopen(resumed)
                 resumed = None
             assert self._phase is not None
             while (tool_event := await self._phase.next_event()) is not None:
                 yield self._emit(tool_event)
-            self.pending = self._phase.pending
+            self.pending = self._phase.pending(self._fold.messages)
             yield self._emit(self._close_step())
             self.stop = StopReason.PAUSED if self.pending else await self._referee.decide(self._records)
+            if self.stop is StopReason.END and self.steering:
+                self.stop = None
+
+    def _take_steering(self) -> tuple[Message, ...]:
+        taken, self.steering = tuple(self.steering), []
+        return taken
 
     def _send(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         return open_stream(self._agent.model, request, self._attempts.stream)
@@ -329,9 +364,8 @@ class Loop:
         if self._agent.toolsets and (tools := await self._offers.ask()) is not None:
             self._table = ToolTable(tools)
 
-    async def _request(self) -> ModelRequest:
+    def _request(self) -> ModelRequest:
         agent, given = self._agent, self._given
-        await self._update_tools()
         schema = given.spec.schema if given.spec is not None and not given.final_tool else None
         return request_of(
             agent,
@@ -365,6 +399,8 @@ class Loop:
             raise ModelContractError(f"the model yielded {event!r:.200}: only deltas and hosted tool events may come")
         if kind is ReasoningDelta and not (self._agent.reasoning is not None and self._agent.reasoning.show):
             return None
+        if kind is Compaction:
+            self._referee.spend(event.usage or Usage())
         emitted: Event = self._emit(clean(event))
         return emitted
 
@@ -411,8 +447,15 @@ class Loop:
             given.deps,
             agent.parallelism,
             agent.max_result_bytes,
-            RunLink(self._referee.spend, self._remaining, self._budget, approves=agent.approve is not None),
+            RunLink(
+                self._referee.spend,
+                self._remaining,
+                self._budget,
+                approves=agent.approve is not None,
+                waits=self._clock.waits,
+            ),
             self._wraps,
+            self._offers.missing,
         )
         self._phase = ToolPhase(calls, self._table.by_name, settings, self._referee.repeats, refusals)
         self._guard.tell = self._phase.tell

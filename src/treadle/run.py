@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Generic, Self
 
-from treadle.errors import LimitExceeded, RunConsumedError, RunError, RunPaused
+from treadle.errors import ConfigError, LimitExceeded, RunConsumedError, RunError, RunPaused
 from treadle.events import TextDelta
 from treadle.result import OutputT, RunResult, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
 
+    from treadle._input import Input
+    from treadle._session_loop import SessionLoop
     from treadle.events import Event
     from treadle.loop import Loop
+    from treadle.messages import Message
 
 __all__ = ["Run", "RunResult", "StepRecord"]
+
+_log = logging.getLogger("treadle")
 
 
 class Run(Generic[OutputT]):
@@ -26,19 +32,28 @@ class Run(Generic[OutputT]):
     the run.
     """
 
-    def __init__(self, run_id: str, loop: Loop) -> None:
-        self.id = run_id
+    def __init__(self, loop: Loop | SessionLoop) -> None:
         self._loop = loop
         self._consumed = False
         self._closed = False
         self._left = asyncio.Event()  # set when the iterator is dropped, as `break` does
+
+    @property
+    def id(self) -> str:
+        """The id in all its events; empty for a session's run that is resumed, until its first event."""
+        return self._loop.run_id
 
     async def __aenter__(self) -> Run[OutputT]:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         self._closed = True
-        await self._loop.close()
+        try:
+            await self._loop.close()
+        except RunError:
+            if exc_info[0] is None:
+                raise
+            _log.warning("a run that was left could not be stored", exc_info=True)
 
     def __aiter__(self) -> AsyncIterator[Event]:
         """The events, once. Raises `RunConsumedError` the second time, and what broke the run at the end."""
@@ -56,6 +71,21 @@ class Run(Generic[OutputT]):
         async for event in self:
             if type(event) is TextDelta:
                 yield event.text
+
+    def steer(self, input: Input) -> None:  # noqa: A002 - the word of the whole API
+        """Adds to the conversation before the run's next step; a run that would end by itself goes on with it.
+
+        It is the `input` of that `step_start`. What a run has not taken when it ends, at a limit for instance, is left
+        in `unsent`. Raises `ConfigError` for a run that has ended, and what `stream` raises for its input.
+        """
+        if self._closed or self._loop.done.is_set():
+            raise ConfigError("this run has ended: give it to the next one")
+        self._loop.steer(input)
+
+    @property
+    def unsent(self) -> tuple[Message, ...]:
+        """What `steer` was given and the model has not been sent yet."""
+        return tuple(self._loop.steering)
 
     async def result(self) -> RunResult[OutputT]:
         """The outcome. Takes what is left of the events, unless another task is taking them; then it waits.
@@ -101,7 +131,7 @@ class Run(Generic[OutputT]):
 class _Events:
     """The one iteration over a run. That it is gone tells that its reader has left."""
 
-    def __init__(self, loop: Loop, left: asyncio.Event) -> None:
+    def __init__(self, loop: Loop | SessionLoop, left: asyncio.Event) -> None:
         self._loop = loop
         self._left = left
 

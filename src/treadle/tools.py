@@ -11,11 +11,12 @@ import os
 import re
 import types
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 import msgspec
 
-from treadle import _arguments, _plain_schema, _results, _signature
+from treadle import _arguments, _plain, _results, _signature
 from treadle._results import ToolOutput as ToolOutput  # noqa: PLC0414 - a public name of this module
 from treadle._threads import ordinary, run_in_thread
 from treadle.errors import ConfigError, ToolError
@@ -50,7 +51,7 @@ class RunLink(msgspec.Struct, frozen=True, eq=False):
     """What a sub-agent needs of the run that called it: where its usage goes, what is left, and who decides there.
 
     `budget` is the run's share of its tree's; `approves` says whether the run has an approval policy. `tell` puts an
-    event into its log.
+    event into its log. `waits` is around time in which a person is asked, which counts towards no limit.
     """
 
     spend: Callable[[Usage], None]
@@ -58,6 +59,7 @@ class RunLink(msgspec.Struct, frozen=True, eq=False):
     budget: Any
     approves: bool
     tell: Callable[[Event], None] | None = None
+    waits: Callable[[], AbstractContextManager[None]] | None = None
 
 
 class ToolContext(msgspec.Struct, Generic[Deps], frozen=True, kw_only=True, eq=False):
@@ -209,7 +211,7 @@ class Tool(Generic[P, R]):
     def spec(self) -> ToolSpec:
         """What a model is told of the tool. Raises `ConfigError` for a parameter that has no JSON form."""
         if self._spec is None:
-            given, returned = self._schemas or (self._given(), self._returned())
+            given, returned = self._schemas or (self._plain_schema or self._checks().input_schema, self._returned())
             self._spec = ToolSpec(self.name, self.description, given, returned)
         return self._spec
 
@@ -220,6 +222,9 @@ class Tool(Generic[P, R]):
         """
         if self._schemas is not None:
             return _arguments.parse_raw(args, self.name, self._schemas[0])
+        signature = cast("_signature.Signature", self._signature)
+        if self._plain_schema is not None:
+            return _arguments.parse_plain(args, self.name, signature, self._checks)
         return _arguments.parse(args, self.name, self._checks())
 
     async def call(self, arguments: dict[str, Any], context: ToolContext[Any]) -> Any:
@@ -283,10 +288,9 @@ class Tool(Generic[P, R]):
 
         return await run_in_thread(work)
 
-    def _given(self) -> Schema:
-        signature = cast("_signature.Signature", self._signature)
-        plain = None if self._compiled else _plain_schema.input_schema(signature)
-        return self._checks().input_schema if plain is None else plain
+    @functools.cached_property
+    def _plain_schema(self) -> Schema | None:
+        return _plain.input_schema(cast("_signature.Signature", self._signature))
 
     def _checks(self) -> Compiled:
         if self._compiled is None:
@@ -299,7 +303,7 @@ class Tool(Generic[P, R]):
         signature = cast("_signature.Signature", self._signature)
         if signature.returns in _TEXT_OR_NOTHING:
             return None
-        if (plain := _plain_schema.schema_of(signature.returns)) is not None:
+        if (plain := _plain.schema_of(signature.returns)) is not None:
             return plain
         from treadle import _schema
 

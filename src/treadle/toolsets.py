@@ -17,7 +17,8 @@ class Toolset(Protocol):
     A run enters the toolset before its first request and leaves it when it ends; runs of one agent may hold it at the
     same time. `tools` is asked before each step, so the group may change in the middle of a run. Where several offer
     one name, the tools of toolsets that have a `name` of their own, a string, are called `name_tool` instead; else the
-    first wins.
+    first wins. One that has lost its tools may say why in an attribute `missing`, a sentence: `step_start` events have
+    it, and so has the answer to a call of a tool that is not there.
     """
 
     async def __aenter__(self) -> Any: ...

@@ -27,13 +27,14 @@ from treadle.messages import (
     ToolCallPart,
     ToolMessage,
     ToolResultPart,
+    UserMessage,
 )
 from treadle.usage import StopReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from treadle.events import Event
+    from treadle.events import Compaction, Event
 
 _Messages = TypeVar("_Messages", tuple[Message, ...], list[Message])
 
@@ -103,6 +104,17 @@ def trim(messages: _Messages, keep: int) -> tuple[_Messages, _Messages]:
     return messages[start:], messages[:start]
 
 
+_SUMMARY = "Summary of the conversation so far, whose messages are left out:\n\n"
+
+
+def compacted(messages: _Messages, compaction: Compaction) -> _Messages:
+    """The conversation with the summary in the place of the messages that it stands for."""
+    summary = UserMessage((TextPart(_SUMMARY + compaction.summary),))
+    if isinstance(messages, tuple):
+        return (summary, *messages[compaction.messages :])
+    return [summary, *messages[compaction.messages :]]
+
+
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
 
 
@@ -126,9 +138,10 @@ class Fold:
             case TextDelta() | ReasoningDelta() | ToolCallDelta():
                 self.deltas.append(event)
             case RunStart():
-                if event.resumed:  # its history is all that the log of the paused run told
-                    self.messages.clear()
+                if event.resumed:
                     self._stop = StopReason.ERROR
+                    if event.history:  # all that the log of the paused run told; without one, it goes on
+                        self.messages.clear()
                 self.messages += event.history
                 self.messages += event.input
                 self._model = event.model

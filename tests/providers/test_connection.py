@@ -226,7 +226,7 @@ async def test_a_connection_that_breaks_in_the_middle_is_a_connection_error(body
 async def test_no_server_is_a_connection_error_that_names_base_url() -> None:
     async with Loopback(Reply()) as server:
         url = server.url
-    with pytest.raises(ModelConnectionError, match=r"cannot connect .* is base_url right") as caught:
+    with pytest.raises(ModelConnectionError, match=r"cannot connect to 127.0.0.1:\d+ .* is base_url right") as caught:
         await collect(OpenAIChatModel("m", provider="ollama", base_url=url))
     assert caught.value.provider == "ollama"
 

@@ -7,6 +7,7 @@ from typing import assert_never, assert_type
 from treadle import (
     Agent,
     ApprovalRequest,
+    Compaction,
     Event,
     LimitExceeded,
     ModelError,
@@ -43,6 +44,8 @@ def describe(event: Event) -> str:
             return args
         case ModelRetry(error=error):
             return error
+        case Compaction(summary=summary):
+            return summary
         case ModelFinish(usage=usage):
             assert_type(usage, Usage | None)
             return event.message.text

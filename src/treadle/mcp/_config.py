@@ -23,16 +23,19 @@ _WORDS: dict[type, str] = {str: "a string", list: "an array of strings", dict: "
 _IGNORED = frozenset({"type", "disabled", "description", "alwaysAllow", "autoApprove"})
 
 
-def load_config(path: str | os.PathLike[str], *, only: Iterable[str] | None = None) -> list[MCPServer]:
+def load_config(
+    path: str | os.PathLike[str], *, only: Iterable[str] | None = None, content: bytes | None = None
+) -> list[MCPServer]:
     """The servers in a JSON file: `{"mcpServers": {name: {"command": ..., ...} | {"type": "http", "url": ..., ...}}}`.
 
     `${VAR}` and `${VAR:-default}` in strings are taken from the environment. `only` names those wanted; a server that
-    is `"disabled"` is left out. A relative `cwd` starts at the file's folder. Nothing is started. Raises `ConfigError`
-    with the key to change.
+    is `"disabled"` is left out. A relative `cwd` starts at the file's folder. `content` is what is in the file where that
+    was read already, say to ask for trust in it. Nothing is started. Raises `ConfigError` with the key to change.
     """
     file = Path(path)
     try:
-        found = json.loads(file.read_text(encoding="utf-8-sig"))
+        data = file.read_bytes() if content is None else content
+        found = json.loads(data.decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from error
     except ValueError as error:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from mcp.shared.dispatcher import ProgressFnT
 
+    from treadle._guard import Waits
     from treadle.mcp._link import Link
     from treadle.mcp._spec import Spec
     from treadle.tools import Tool
@@ -85,9 +86,9 @@ class Connection:
                     log.warning("%s; its tools stay as they were", error)
         return self._listed
 
-    async def call(self, name: str, arguments: dict[str, Any], progress: ProgressFnT) -> Any:
-        """The SDK's result of a call. Raises `MCPError`."""
-        return await self.request(lambda link: link.call(name, arguments, progress))
+    async def call(self, name: str, arguments: dict[str, Any], progress: ProgressFnT, waits: Waits | None) -> Any:
+        """The SDK's result of a call. Raises `MCPError`. Time in which a person is asked is in `waits`."""
+        return await self.request(lambda link: link.call(name, arguments, progress, waits))
 
     async def request(self, send: Callable[[Link], Awaitable[T]]) -> T:
         """Sends a request, and once more over a new session if the server did not take it."""

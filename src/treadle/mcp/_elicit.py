@@ -41,18 +41,19 @@ async def answer(elicit: Elicit, life: Life, params: Any) -> Any:
             decision = elicit(Elicitation(life.name, params.message, schema, url))
             if inspect.isawaitable(decision):
                 decision = await decision
+        if isinstance(decision, Allow | Edit):
+            content = None if schema is None else _values(decision, schema)
+            return types.ElicitResult(action="accept", content=content)
     except Exception:  # noqa: BLE001 - what cannot say yes says no
         log.exception("the answer to a question of MCP server %s failed; it is declined", life.name)
         return types.ElicitResult(action="decline")
-    if isinstance(decision, Allow | Edit):
-        content = None if schema is None else _values(decision, schema)
-        return types.ElicitResult(action="accept", content=content)
     return types.ElicitResult(action="decline" if isinstance(decision, Deny) else "cancel")
 
 
 def _values(decision: Allow | Edit, schema: dict[str, Any]) -> dict[str, Any]:
     properties = schema.get("properties") or {}
-    values = {name: about["default"] for name, about in properties.items() if "default" in about}
+    defaults = {name: about for name, about in properties.items() if isinstance(about, dict) and "default" in about}
+    values = {name: about["default"] for name, about in defaults.items()}
     if isinstance(decision, Edit):
         given = decision.args
         values |= msgspec.json.decode(given) if isinstance(given, str) else given

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from mcp.shared.dispatcher import ProgressFnT
 
+    from treadle._guard import Waits
     from treadle.mcp._spec import Spec
 
 _GONE_SECONDS = 1.0
@@ -114,16 +115,13 @@ class Link:
         async with self._asking(f"its list of {what}", seconds):
             return await pages(getattr(session, f"list_{what}"), what, self.life.name)
 
-    async def call(self, name: str, arguments: dict[str, Any], progress: ProgressFnT) -> Any:
-        """The SDK's result. Raises `MCPError`, or `SessionRefusedError` for a call that may be sent again."""
-        async with self._asking(f"{name}", self._spec.timeouts.call):
-            result = await call_tool(self.session, name, arguments, progress)
-            if not result.is_error:
-                try:
-                    await self.session.validate_tool_result(name, result)
-                except (RuntimeError, ProtocolError, ValidationError) as error:
-                    log.warning("MCP server %s: %s", self.life.name, first_line(error))
-            return result
+    async def call(self, name: str, arguments: dict[str, Any], progress: ProgressFnT, waits: Waits | None) -> Any:
+        """The SDK's result. Raises `MCPError`, or `SessionRefusedError` for a call that may be sent again.
+
+        It is not checked against the tool's output schema: a pattern in there can keep the event loop for ever.
+        """
+        async with self._asking(name, self._spec.timeouts.call, waits):
+            return await call_tool(self.session, name, arguments, progress)
 
     async def ask(self, what: str, method: str, *arguments: Any) -> Any:
         """The answer to any other request of the session's."""
@@ -131,11 +129,11 @@ class Link:
             return await getattr(self.session, method)(*arguments)
 
     @contextlib.asynccontextmanager
-    async def _asking(self, what: str, seconds: float) -> AsyncIterator[None]:
+    async def _asking(self, what: str, seconds: float, waits: Waits | None = None) -> AsyncIterator[None]:
         """Bounds a request in time and tells its failures in our terms."""
         self._calls += 1
         try:
-            async with self.life.limit(seconds):
+            async with self.life.limit(seconds, waits):
                 yield
         except TimeoutError:
             raise self.life.error(f"no answer to {what} within {seconds:g} seconds") from None

@@ -87,7 +87,8 @@ class Calls:
         offer = table.get(params.name)
         if offer is None:
             known = ", ".join(table) or "none"
-            raise ProtocolError(INVALID_PARAMS, f"There is no tool {params.name!r:.80}. The tools are: {known}.")
+            told = (f"There is no tool {params.name!r:.80}. The tools are: {known}.", *self._offers.missing)
+            raise ProtocolError(INVALID_PARAMS, "\n".join(told))
         try:
             arguments = offer.tool.parse(msgspec.json.encode(params.arguments or {}).decode())
         except ToolInputError as error:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Protocol
 
+    from treadle._guard import Waits
     from treadle.mcp._elicit import Elicit
 
     class Transport(Protocol):
@@ -126,6 +127,33 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
+class Bound:
+    """The time limit of one request. It stands still while a person is asked, and so do the limits of its run.
+
+    The server asks without saying for which request: all that go on wait for the person.
+    """
+
+    def __init__(self, timeout: asyncio.Timeout, waits: Waits | None) -> None:
+        self._timeout = timeout
+        self._waits = waits
+        self._left: float | None = None
+        self._waiting = contextlib.ExitStack()
+
+    def pause(self) -> None:
+        when = self._timeout.when()
+        if self._left is None and when is not None and not self._timeout.expired():
+            self._left = when - asyncio.get_running_loop().time()
+            self._timeout.reschedule(None)
+            if self._waits is not None:
+                self._waiting.enter_context(self._waits())
+
+    def go_on(self) -> None:
+        if self._left is not None:
+            self._waiting.close()
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+            self._left = None
+
+
 class Life:
     """One connection's state, shared by the task that owns it, its transport and its callers.
 
@@ -140,7 +168,7 @@ class Life:
         self.fault: str | None = None
         self.refused = False
         self.tail: Tail = Tail()
-        self._limits: dict[asyncio.Timeout, float] = {}
+        self._bounds: set[Bound] = set()
         self._asking = 0
 
     @property
@@ -157,27 +185,28 @@ class Life:
         return MCPError(f"MCP server {self.name}: {what}{told}")
 
     @contextlib.asynccontextmanager
-    async def limit(self, seconds: float) -> AsyncIterator[None]:
-        """Raises `TimeoutError` after `seconds`; time in which a person is asked does not count."""
-        async with asyncio.timeout(None if self._asking else seconds) as timeout:
-            self._limits[timeout] = seconds
+    async def limit(self, seconds: float, waits: Waits | None = None) -> AsyncIterator[None]:
+        """Raises `TimeoutError` after `seconds`; time in which a person is asked does not count, and is in `waits`."""
+        async with asyncio.timeout(seconds) as timeout:
+            bound = Bound(timeout, waits)
+            self._bounds.add(bound)
+            if self._asking:
+                bound.pause()
             try:
                 yield
             finally:
-                del self._limits[timeout]
+                self._bounds.discard(bound)
+                bound.go_on()
 
     @contextlib.contextmanager
     def asking_a_person(self) -> Iterator[None]:
         self._asking += 1
-        self._reschedule()
+        for bound in self._bounds:
+            bound.pause()
         try:
             yield
         finally:
             self._asking -= 1
-            self._reschedule()
-
-    def _reschedule(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for timeout, seconds in self._limits.items():
-            with contextlib.suppress(RuntimeError):  # it has rung already
-                timeout.reschedule(None if self._asking else now + seconds)
+            if not self._asking:
+                for bound in self._bounds:
+                    bound.go_on()

@@ -190,6 +190,12 @@ class MCPServer:
             connection.bridged = (listed, self._bridge.tools(listed))
         return connection.bridged[1]
 
+    @property
+    def missing(self) -> str | None:
+        """Why its tools are left out at the moment; None where they are not."""
+        connection = self._connections.get(asyncio.get_running_loop())
+        return None if connection is None else connection.warned
+
     # For programs
 
     async def ready(self) -> ServerInfo:
@@ -244,7 +250,8 @@ class MCPServer:
                 context.progress(message or "", progress, total)
 
         try:
-            return _bridge.output(await self._connection().call(name, arguments, tell))
+            waits = None if context.run is None else context.run.waits
+            return _bridge.output(await self._connection().call(name, arguments, tell, waits))
         except MCPError as error:
             raise ToolError(str(error)) from error
 

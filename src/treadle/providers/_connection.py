@@ -260,7 +260,7 @@ class Connection:
         for kind, (ours, why, retryable) in _failures().items():
             if isinstance(error, kind):
                 detail = one_line(str(error)) or type(error).__name__
-                text = why.format(idle=self._idle_seconds, connect=CONNECT_SECONDS, detail=detail)
+                text = why.format(idle=self._idle_seconds, connect=CONNECT_SECONDS, detail=detail, place=_place(error))
                 return ours(
                     f"{self._provider}:{self._model}: {text}",
                     provider=self._provider,
@@ -268,6 +268,15 @@ class Connection:
                     retryable=retryable,
                 )
         return None
+
+
+def _place(error: BaseException) -> str:
+    """Where a request went: the server alone, since an address may hold secrets."""
+    try:
+        url: httpx2.URL = error.request.url  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError):  # an error of no request
+        return ""
+    return f" to {url.host}" + (f":{url.port}" if url.port is not None else "")
 
 
 def _merged(headers: Mapping[str, str], extra: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -286,11 +295,11 @@ def _failures() -> dict[type[BaseException], tuple[type[ModelError], str, bool]]
     broke = "the connection broke before the answer's end ({detail})"
     return {
         httpx2.ReadTimeout: (StreamIdleError, "nothing came for {idle:g} seconds", True),
-        httpx2.ConnectTimeout: (ModelConnectionError, "no connection within {connect:g} seconds", True),
+        httpx2.ConnectTimeout: (ModelConnectionError, "no connection{place} within {connect:g} seconds", True),
         httpx2.TimeoutException: (ModelConnectionError, "the request could not be sent in time", True),
         httpx2.ConnectError: (
             ModelConnectionError,
-            "cannot connect ({detail}); is base_url right, and is it up?",
+            "cannot connect{place} ({detail}); is base_url right, and is it up?",
             True,
         ),
         httpx2.ProxyError: (ModelConnectionError, "the proxy refused ({detail})", True),

@@ -1,8 +1,9 @@
-"""The JSON Schema of signatures made of plain types, byte for byte as `_schema` gives it, without pydantic.
+"""Signatures made of plain types, described and checked without pydantic.
 
 Importing pydantic takes 60 to 100 ms, more than all else on the way to a model's first word, and most tools take only
-text, numbers and lists of them. Their schemas come from here, and pydantic is loaded with the first call that is to be
-checked. What is not plain gives None and is pydantic's from the beginning.
+text, numbers and lists of them. Their schema is made here, byte for byte as `_schema` makes it, and arguments that are
+exactly of their types are taken as they are. All else is pydantic's: other types, and values that need a conversion or
+an explanation.
 """
 
 from __future__ import annotations
@@ -32,6 +33,36 @@ def input_schema(signature: Signature) -> Schema | None:
         result["required"] = required
     result["additionalProperties"] = False
     return result
+
+
+def arguments(signature: Signature, given: dict[str, Any]) -> dict[str, Any] | None:
+    """`given` with defaults filled in, where every value is exactly of its type; else None. For plain signatures."""
+    values = {}
+    for parameter in signature.parameters:
+        if parameter.name in given:
+            values[parameter.name] = value = given[parameter.name]
+            if not is_exactly(parameter.annotation, value):
+                return None
+        elif parameter.default is EMPTY:
+            return None
+        else:
+            values[parameter.name] = parameter.default
+    return values if given.keys() <= values.keys() else None
+
+
+def is_exactly(annotation: Any, value: Any) -> bool:
+    """Whether a JSON value is of a plain type as it is."""
+    kind = type(value)
+    if annotation is Any or annotation is kind:
+        return True
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return kind is str and value in args
+    if origin in (typing.Union, types.UnionType):
+        return any(is_exactly(one, value) for one in args)
+    if kind is list and origin is list:
+        return not args or all(is_exactly(args[0], item) for item in value)
+    return kind is dict and origin is dict and (not args or all(is_exactly(args[1], item) for item in value.values()))
 
 
 def _property(parameter: Parameter) -> Schema | None:
