@@ -11,7 +11,7 @@ PROMPT = What is this project about?
 export MODEL PROMPT
 
 # Modules of which every branch must be covered: the values and the loop.
-WHOLE := errors messages usage events transcript limits retry compaction loop _model_events _referee _tool_calls _guard _budget
+WHOLE := errors messages usage events transcript limits retry compaction sessions loop _session_loop _model_events _referee _tool_calls _guard _budget
 comma := ,
 empty :=
 WHOLE_FILES := $(subst $(empty) ,$(comma),$(WHOLE:%=src/treadle/%.py))
@@ -82,6 +82,7 @@ conformance: .venv/dev mcp-servers
 bench: .venv/dev
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/searching.py
+	$(BIN)/python benchmarks/terminal.py
 
 bench-peers: .venv/dev
 	$(BIN)/python benchmarks/run.py --peers

@@ -188,7 +188,9 @@ async def test_what_an_edit_gives_that_is_no_arguments_denies(desk, args):
 async def test_nobody_is_asked_about_the_typed_answer_itself(desk, limits):
     asked = []
     model = ScriptedModel(
-        call("read", name="a"), call("final_answer", value=3), capabilities=Capabilities(tools=True, output_schema=False)
+        call("read", name="a"),
+        call("final_answer", value=3),
+        capabilities=Capabilities(tools=True, output_schema=False),
     )
     hooks = {"before_tool": lambda request: asked.append(request.name)}
     policy = approve_effects("write")
@@ -374,7 +376,8 @@ async def test_a_detached_hook_is_waited_for_by_nobody(desk, caplog):
 
 
 @pytest.mark.parametrize(
-    ("hooks", "text"), [([len], "hooks are"), ({"before": []}, "no hooks 'before'"), ({"before_tool": [3]}, "is no hook")]
+    ("hooks", "text"),
+    [([len], "hooks are"), ({"before": []}, "no hooks 'before'"), ({"before_tool": [3]}, "is no hook")],
 )
 def test_hooks_that_cannot_be_are_refused(hooks, text):
     with pytest.raises(ConfigError, match=text):

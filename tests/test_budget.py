@@ -30,10 +30,12 @@ from treadle import (
     retry,
     tool,
 )
+from treadle._budget import Amount, Budget
 from treadle.pricing import Price
 from treadle.testing import ScriptedModel, call
 
 BOUND = 10.0
+COSTS = (0.179421, 0.218826)
 DEAR = Price(input_usd=1.0, output_usd=1_000_000.0)  # a dollar for a token of output
 
 
@@ -330,3 +332,40 @@ def test_a_tree_never_spends_more_than_it_may(seed, usd, children):
 
     asyncio.run(run())
     assert events[-1].usage.output_tokens <= usd
+
+
+async def test_what_came_back_is_there_to_the_last_digit():
+    # Added and taken off again, these leave a rest.
+    assert sum((*COSTS, -COSTS[0], -COSTS[1])) != 0
+    tree = Budget(Limits(usd=0.42), None)
+    children = Budget(Limits(), tree), Budget(Limits(), tree)
+    taken = [await child.reserve(Amount(0, usd), Amount(), 1) for child, usd in zip(children, COSTS, strict=True)]
+    for child, (amount, _) in zip(children, taken, strict=True):
+        child.settle(amount, Amount())  # never began
+    async with asyncio.timeout(BOUND):
+        _, allowed = await tree.reserve(Amount(), Amount(1, 2e-06), 1_000_000)
+    assert allowed == int(0.42 / 2e-06)
+
+
+async def test_a_run_never_waits_for_what_it_holds_itself():
+    async def asks_twice_at_once(request, call_next):
+        async for _ in call_next(request):  # is left open
+            async for event in call_next(request):
+                yield event
+            return
+
+    agent = Agent(Measured(), limits=Limits(usd=5), max_output_tokens=100, wrap_model=asks_twice_at_once)
+    async with asyncio.timeout(BOUND):
+        assert (await stopped(agent)).limit == "usd"
+
+
+async def test_of_two_models_of_one_name_the_dearer_price_is_booked():
+    class Down(Measured):
+        async def stream(self, request):
+            raise RuntimeError("down")
+            yield
+
+    cheap, dear = Down(), Measured(bill=lambda most: 2)
+    cheap.price = Price(input_usd=0, output_usd=1)
+    events = await events_of(Agent(fallback(cheap, dear, on=RuntimeError), limits=Limits(usd=5), retry=None))
+    assert [event.remaining.usd for event in only(events, StepFinish)] == [3.0]

@@ -280,6 +280,7 @@ async def test_what_is_no_decision_is_refused(bank, decision):
 async def test_what_is_not_paused_is_refused(bank):
     result = await agent_of(bank, "hello").run("hi")
     await refused(bank, None, {}, "nothing to resume", result=result)
+    await refused(bank, None, [Allow()], "a dictionary by call id", result=result)
     await refused(bank, None, {}, "its messages and run_id", result=None)
     await refused(bank, None, {}, "nothing to resume", result=None, run_id="run_1", messages=())
 

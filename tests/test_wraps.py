@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from support.runs import assert_whole, events_of, only
@@ -356,3 +357,13 @@ async def test_a_wrap_that_gives_up_waiting_for_its_turn_is_no_failure_of_the_ot
     events = await asyncio.wait_for(running, BOUND)
     assert_whole(events)
     assert sorted(event.result.content for event in only(events, ToolFinish)) == ["2", "gave up"]
+
+
+async def test_a_wrap_that_gives_a_call_another_place_changes_nothing_of_it():
+    async def elsewhere(request, call_next):
+        return await call_next(msgspec.structs.replace(request, index=7, name="other", call_id="strange"))
+
+    model = ScriptedModel([call("add", a=1, b=2), call("add", a=3, b=4)], "done")
+    events = await asyncio.wait_for(events_of(Agent(model, tools=[add], wrap_tool=elsewhere)), BOUND)
+    assert_whole(events)
+    assert sorted((event.index, event.result.content) for event in only(events, ToolFinish)) == [(0, "3"), (1, "7")]

@@ -105,10 +105,10 @@ def _decode(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return _decode_leniently(text)
+        return decode_leniently(text)
 
 
-def _decode_leniently(text: str) -> Any:
+def decode_leniently(text: str) -> Any:
     """Takes what msgspec refuses and models send: a BOM, line breaks inside strings, lone surrogates, NaN (as null)."""
     import json
 

@@ -54,12 +54,12 @@ class Account:
     def __init__(self, limits: Limits) -> None:
         self.limits: Limits = limits
         self.spent: Amount = Amount()
-        self.reserved: Amount = Amount()
+        self.holds: list[tuple[Budget, Amount]] = []  # what is reserved, and by which run
         self.tool_calls: int = 0
 
-    def left(self, *, held: bool) -> Remaining:
-        """What there is, with what is reserved counted as gone if `held`."""
-        limits, used = self.limits, self.spent + self.reserved if held else self.spent
+    def left(self, held: Callable[[Budget], bool]) -> Remaining:
+        """What there is, with what those runs hold that `held` is true for counted as gone."""
+        limits, used = self.limits, sum((amount for run, amount in self.holds if held(run)), self.spent)
         return Remaining(
             None if limits.tokens is None else limits.tokens - used.tokens,
             None if limits.usd is None else limits.usd - used.usd,
@@ -86,7 +86,7 @@ class Budget:
         if not self.bounds_requests:
             return None
         for account in self.accounts:
-            left = account.left(held=False)
+            left = account.left(_nobody)
             for name, rest in (("tokens", left.tokens), ("usd", left.usd)):
                 if rest is not None and rest <= 0:
                     return name
@@ -94,7 +94,7 @@ class Budget:
 
     def remaining(self) -> Remaining:
         """What is left now, by the tightest limit up the tree; what is reserved counts as gone."""
-        lefts = [account.left(held=True) for account in self.accounts]
+        lefts = [account.left(_anybody) for account in self.accounts]
         tightest = {
             name: min((rest for left in lefts if (rest := getattr(left, name)) is not None), default=None)
             for name in ("tokens", "usd", "tool_calls")
@@ -105,7 +105,7 @@ class Budget:
         """Counts a tool call. False where no more may be made."""
         if not self.is_limited:
             return True
-        if any(account.left(held=False).tool_calls == 0 for account in self.accounts):
+        if any(account.left(_nobody).tool_calls == 0 for account in self.accounts):
             return False
         for account in self.accounts:
             account.tool_calls += 1
@@ -115,27 +115,29 @@ class Budget:
         """Takes the worst case of a request, and returns it with the output tokens that it allows.
 
         `least` is what the input costs, `each` what a token of output does. Where the whole output does not fit, a
-        smaller one is allowed. What others hold at the moment is waited for, since it may come back. Raises
-        `BudgetExhausted`.
+        smaller one is allowed. What others hold at the moment is waited for, since it may come back; not what the run
+        itself holds, since it may be the one to end that. Raises `BudgetExhausted`.
         """
         while True:
-            allowed, _ = self._allowed(least, each, most_output, held=True)
-            possible, limit = self._allowed(least, each, most_output, held=False)
+            allowed, limit = self._allowed(least, each, most_output, _anybody)
+            possible = allowed
+            if any(run is not self for account in self.accounts for run, _ in account.holds):
+                possible, limit = self._allowed(least, each, most_output, lambda run: run is self)
             if possible < 1:
                 raise BudgetExhausted(limit)
             if allowed >= possible:
                 taken = least + Amount(each.tokens * allowed, each.usd * allowed)
                 for account in self.accounts:
-                    account.reserved += taken
+                    account.holds.append((self, taken))
                 return taken, allowed
             self.changed.clear()
             await self.changed.wait()
 
-    def _allowed(self, least: Amount, each: Amount, most: int, *, held: bool) -> tuple[int, str]:
-        """How much output fits beside `least`, and the limit that bounds it."""
+    def _allowed(self, least: Amount, each: Amount, most: int, held: Callable[[Budget], bool]) -> tuple[int, str]:
+        """How much output fits beside `least` and what those hold whom `held` picks, and the limit that bounds it."""
         limit = "tokens"
         for account in self.accounts:
-            left = account.left(held=held)
+            left = account.left(held)
             for name, rest, input_, output in (
                 ("tokens", left.tokens, least.tokens, each.tokens),
                 ("usd", left.usd, least.usd, each.usd),
@@ -150,9 +152,17 @@ class Budget:
     def settle(self, reserved: Amount, spent: Amount) -> None:
         """Gives a reservation back, and books what was really spent."""
         for account in self.accounts:
-            account.reserved -= reserved
+            account.holds.remove((self, reserved))
             account.spent += spent
         self.changed.set()
+
+
+def _nobody(_: Budget) -> bool:
+    return False
+
+
+def _anybody(_: Budget) -> bool:
+    return True
 
 
 class Meter:
@@ -220,9 +230,9 @@ class Meter:
         if not self._budget.bounds_money:
             return 0.0
         ref = finish.model or model_ref(self._model)
-        answered = next((model for model in endpoints(self._model) if model_ref(model) == ref), self._model)
-        cost = pricing.cost_of(usage, answered)
-        return reserved.usd if cost is None else cost
+        answered = [model for model in endpoints(self._model) if model_ref(model) == ref] or [self._model]
+        costs = [pricing.cost_of(usage, model) for model in answered]
+        return max((reserved.usd if cost is None else cost for cost in costs), default=reserved.usd)
 
     def _size(self, request: ModelRequest) -> int:
         """The bytes of the request: no token is smaller. Messages that were looked at once are not looked at again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle._config import Resumption
@@ -11,7 +12,7 @@ from treadle.messages import AssistantMessage, ToolMessage
 from treadle.sessions import PausedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from treadle.approval import Decision
     from treadle.events import PendingCall
@@ -30,6 +31,8 @@ def read_paused(
 
     `paused` is what the paused run told of itself, where that is known.
     """
+    if not isinstance(decisions, Mapping):
+        raise ConfigError(f"decisions are a dictionary by call id, and are {decisions!r:.80}")
     asked, results = _last_step(messages)
     place = place_of(messages)
     calls = {index: call for index, call in enumerate(asked.calls) if index not in results and call.finished}
@@ -39,7 +42,7 @@ def read_paused(
     for index, call in calls.items():
         if call.id not in decisions:
             raise ConfigError(f"no decision on {call.name}, call {call.id!r}: give one for every pending call")
-        key: str | None = call_key(run_id, place, index, call)
+        key = call_key(run_id, place, index, call)
         if told is not None:
             pending = next(told, None)
             if pending is None or not _same(pending, call):
@@ -91,7 +94,7 @@ def _same(pending: PendingCall, call: ToolCallPart) -> bool:
     return (pending.call_id, pending.name, pending.args) == (call.id, call.name, call.args)
 
 
-def _check(decision: Decision, call: ToolCallPart, key: str | None) -> None:
+def _check(decision: Decision, call: ToolCallPart, key: str) -> None:
     if not isinstance(decision, Allow | Deny | Edit | Pause):
         raise ConfigError(f"{decision!r:.80} is no decision on {call.name}: give Allow(), Deny(reason) or Edit(args)")
     if decision.key is not None and decision.key != key:

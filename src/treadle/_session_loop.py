@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from treadle._threads import to_its_end
 from treadle.errors import NoSuchSessionError, RunError, StoreError, text_of
 from treadle.events import (
     ModelFinish,
@@ -116,22 +117,31 @@ class SessionLoop:
             loop = self._loop or await self._begin()
             return await self._pull(loop)
         finally:
-            self._idle.set()
+            try:
+                if self._closing:
+                    await self._leave()
+            finally:
+                self._idle.set()
 
     async def close(self) -> None:
         """Stops the run where it is, and returns when it has ended and is stored. Raises where that fails."""
         self._closing = True
         known = self._failure
-        try:
+        if self._idle.is_set():
+            await self._leave()
+        else:  # the task that is inside leaves it in order
             if self._loop is not None:
                 await self._loop.close()
             await self._idle.wait()
-            if self._loop is not None:  # it may have been made meanwhile
+        if self._failure is not None and known is None:
+            raise self._failure
+
+    async def _leave(self) -> None:
+        try:
+            if self._loop is not None:
                 await self._loop.close()
         finally:
             await self._settle()
-        if self._failure is not None and known is None:
-            raise self._failure
 
     async def _begin(self) -> Loop:
         """Claims and reads the session, and makes the loop."""
@@ -167,8 +177,7 @@ class SessionLoop:
             try:
                 await self._append(kept, durable=type(event) is StepFinish)
             except asyncio.CancelledError:
-                await loop.close()
-                await self._settle()
+                await self._leave()
                 raise
             if self._failure is not None:
                 await loop.fail(self._failure)
@@ -183,8 +192,7 @@ class SessionLoop:
         try:
             if self._loop is not None and self._failure is None:
                 kept = [one for event in self._loop.closing for one in self._filter.feed(event)]
-                if kept:
-                    await self._append(kept, durable=True)
+                await self._append(kept, durable=True)
             if isinstance(self._failure, RunError):
                 self._failure.result = self.result()
         finally:
@@ -193,13 +201,7 @@ class SessionLoop:
 
     async def _append(self, events: Sequence[Event], *, durable: bool) -> None:
         """Stores events, to the end of it also where the waiting is cancelled meanwhile. Notes a failure."""
-        task = asyncio.ensure_future(self._store.append(self._session, events, durable=durable))
-        cancelled: asyncio.CancelledError | None = None
-        while not task.done():
-            try:
-                await asyncio.wait((task,))
-            except asyncio.CancelledError as error:
-                cancelled = error
+        task, cancelled = await to_its_end(self._write(events, durable=durable))
         cause = StoreError("the store was cancelled") if task.cancelled() else task.exception()
         if cause is not None:
             result = self.result()
@@ -208,6 +210,9 @@ class SessionLoop:
             self._failure.__cause__ = cause
         if cancelled is not None:
             raise cancelled
+
+    async def _write(self, events: Sequence[Event], *, durable: bool) -> None:
+        await self._store.append(self._session, events, durable=durable)
 
 
 _DELTAS = (TextDelta, ReasoningDelta, ToolCallDelta)

@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.errors import ToolError, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 
@@ -52,6 +52,17 @@ async def run_in_thread(function: Callable[[], T]) -> T:
         return await future
     finally:
         future.cancel()
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T], asyncio.CancelledError | None]:
+    """Waits until `work` is done, also where the waiting is cancelled meanwhile: that is returned, to be raised."""
+    task, cancelled = asyncio.create_task(work), None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return task, cancelled
 
 
 def ordinary(error: BaseException) -> BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
 from collections import deque
@@ -200,16 +201,16 @@ class ToolPhase:
             except ToolInputError:
                 continue
             request = self._request(index, call, tool)
-            through = wrapped_tool(self._settings.wraps, self._take_turn)
+            through = wrapped_tool(self._settings.wraps, functools.partial(self._take_turn, index))
             self._tasks[index] = self._loop.create_task(self._run(index, through, request))
 
-    async def _take_turn(self, request: ToolRequest) -> ToolOutput:
+    async def _take_turn(self, index: int, request: ToolRequest) -> ToolOutput:
         """The innermost of the wraps: the tool itself, when its turn has come. Its failures are results here."""
-        if request.index not in self._started:
-            _, turn = self._turns.setdefault(request.index, (request, self._loop.create_future()))
+        if index not in self._started:
+            _, turn = self._turns.setdefault(index, (request, self._loop.create_future()))
             self._start_ready()
             await turn
-        output = await self._settled(self._answer(request), request.index)
+        output = await self._settled(self._answer(request), index)
         return ToolOutput(cap(output.content, self._settings.max_result_bytes), output.files, output.is_error)
 
     async def _run(self, index: int, answer: Callable[[ToolRequest], Awaitable[Any]], request: ToolRequest) -> None:

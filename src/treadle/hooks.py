@@ -64,7 +64,9 @@ class Hooks:
         for hook in self.after:
             try:
                 text = await _call(hook, request, output)
-            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - the tool has run: its result must not be lost
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
                 if _is_cancelled():
                     raise
                 _log.exception("the hook %s failed after %s; the result stays as it is", _name(hook), request.name)

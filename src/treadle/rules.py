@@ -27,8 +27,9 @@ _BETWEEN_COMMANDS = re.compile(r"[;&|<>`(){}\n\r]|\$\(")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _JOINED = re.compile(r"\\\n|\$(?=['\"])")  # what a shell takes out of the middle of a word
 _BEFORE_COMMANDS = frozenset(
-    "! builtin command coproc do elif else env eval exec if nohup sudo then time until while".split()
-)
+    ("!", "builtin", "command", "coproc", "do", "elif", "else", "env", "eval", "exec", "if", "nohup", "sudo", "then",
+     "time", "until", "while")
+)  # fmt: skip
 _UPWARDS = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)")
 
 

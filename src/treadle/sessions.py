@@ -67,7 +67,7 @@ class Store(Protocol):
         ...
 
     async def list(self) -> builtins.list[SessionInfo]:
-        """All sessions, the one that was added to last first."""
+        """All sessions, the one that was made or added to last first."""
         ...
 
     async def fork(self, session: str, at: int | None = None, new: str | None = None) -> str:

@@ -138,13 +138,7 @@ class Fold:
             case TextDelta() | ReasoningDelta() | ToolCallDelta():
                 self.deltas.append(event)
             case RunStart():
-                if event.resumed:
-                    self._stop = StopReason.ERROR
-                    if event.history:  # all that the log of the paused run told; without one, it goes on
-                        self.messages.clear()
-                self.messages += event.history
-                self.messages += event.input
-                self._model = event.model
+                self._begin(event)
             case StepStart():
                 self.messages += event.input
             case ModelFinish():
@@ -159,16 +153,23 @@ class Fold:
             case RunFinish():
                 self._stop = event.stop
 
+    def _begin(self, event: RunStart) -> None:
+        if event.resumed:
+            self._stop = StopReason.ERROR
+            if event.history:  # all that the log of the paused run told; without one, it goes on
+                self.messages.clear()
+        self.messages += event.history
+        self.messages += event.input
+        self._model = event.model
+
     def _take_results(self) -> None:
         if not self._results:
             return
         results = [self._results[index] for index in sorted(self._results)]
         self._results = {}
-        if isinstance(self.messages[-1], ToolMessage):  # those of a step that was paused
-            earlier = self.messages.pop()
-            asked = self.messages[-1]
-            assert isinstance(earlier, ToolMessage)
-            assert isinstance(asked, AssistantMessage)
+        asked, earlier = self.messages[-2:] if len(self.messages) > 1 else (None, None)
+        if isinstance(asked, AssistantMessage) and isinstance(earlier, ToolMessage):  # those of a step that was paused
+            self.messages.pop()
             results = _in_call_order(asked.calls, [*earlier.results, *results])
         self.messages.append(ToolMessage(tuple(results)))
 

@@ -199,7 +199,7 @@ def test_a_file_that_the_model_cannot_take_is_refused_before_anything_is_sent(tr
         (("run", "hi", "--no-tools", "--allow-commands"), "--no-tools"),
         (("run", "hi", "--root", "nowhere"), "'nowhere' cannot be the root: No such file or directory"),
         (("run", "hi", "--root", "README.md"), "'README.md' cannot be the root: Not a directory"),
-        (("run", "hi", "--search-url", "nonsense"), "--search-url or TREADLE_SEARCH_URL: the url of a search engine"),
+        (("run", "hi", "--search-url", "nonsense"), "--search-url is an address like http://"),
         (("manifest",), "MODULE:AGENT"),
     ],
 )

@@ -25,7 +25,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=fence)[ ]*$", re.MULTILINE | re.DOTALL)
-TREADLE = re.compile(r"\btreadle (run|manifest|mcp|--)")
+TREADLE = re.compile(r"\btreadle (run|manifest|mcp|config|permissions|trust|--)")
 
 
 class Block(NamedTuple):
@@ -101,6 +101,7 @@ def test_the_treadle_commands_of_a_page_succeed(page: Path, workspace: Path):
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "TREADLE_MODEL": "offline:demo",  # else a command without -m would ask whatever this machine has
+        "TREADLE_HOME": str(workspace / "home"),
     }
     for block in blocks_of(page):
         commands = re.findall(r"^\$ (.*(?:\\\n.*)*)", block.text, re.MULTILINE)

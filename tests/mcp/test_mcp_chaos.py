@@ -11,9 +11,10 @@ import time
 import pytest
 
 from support.mcp_servers import CHAOS, ask, chaos, lives
+from support.program import BOUND
 from support.runs import assert_whole, events_of, only
-from treadle import Agent, MCPError, ToolError, ToolFinish, ToolProgress, ToolStart
-from treadle.mcp import MCPServer
+from treadle import Agent, Allow, MCPError, StepStart, ToolError, ToolFinish, ToolProgress, ToolStart
+from treadle.mcp import Elicitation, MCPServer
 from treadle.testing import ScriptedModel, call
 
 
@@ -25,6 +26,22 @@ async def test_a_server_that_dies_at_start_costs_its_tools_and_not_the_run(caplo
     assert warning.startswith(
         "MCP server chaos: it ended with exit code 2; its stderr ends with: first line | cannot open"
     )
+
+
+async def test_why_a_server_has_no_tools_is_told_to_the_caller_and_to_a_model_that_calls_one():
+    agent = Agent(ScriptedModel(call("search", word="x"), "done without"), toolsets=[chaos("dies")])
+    events = await events_of(agent)
+    first, second = only(events, StepStart)
+    (fault,) = first.missing
+    assert fault.startswith("MCP server chaos: it ended with exit code 2") and "cannot open the database" in fault
+    assert second.missing == first.missing
+    (finish,) = only(events, ToolFinish)
+    assert finish.refused and finish.result.content == f"There is no tool 'search'. There are no tools.\n{fault}"
+
+
+async def test_a_server_that_is_there_has_nothing_missing_to_tell():
+    events = await events_of(Agent(ScriptedModel("done"), toolsets=[chaos()]))
+    assert [event.missing for event in only(events, StepStart)] == [()]
 
 
 async def test_a_server_that_dies_at_start_fails_whoever_waits_for_it_and_a_run_that_requires_it():
@@ -225,3 +242,61 @@ async def test_secrets_of_this_process_do_not_reach_a_server(monkeypatch):
     assert not any("secret" in value for value in (*bare.values(), *given.values()))
     assert given["MINE"] == "1"
     assert "MINE" not in bare
+
+
+async def test_an_output_schema_that_takes_for_ever_to_check_keeps_nobody():
+    async with asyncio.timeout(BOUND), chaos("trap") as server:
+        output = await ask(server, "trap")
+    assert json.loads(output.content) == {"word": "a" * 40 + "!"}
+
+
+async def test_a_server_that_asks_again_and_again_gains_no_time_by_it():
+    asked = []
+
+    def at_once(question: Elicitation) -> Allow:
+        asked.append(question)
+        return Allow()
+
+    async with asyncio.timeout(BOUND), chaos(protocol="legacy", elicit=at_once, call_timeout_seconds=0.5) as server:
+        with pytest.raises(ToolError, match=r"no answer to nag within 0\.5 seconds"):
+            await ask(server, "nag")
+    assert len(asked) > 1
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "object", "properties": {"a": 7}}, {"properties": []}, {"properties": "x"}]
+)
+async def test_a_question_with_a_broken_form_is_answered_or_refused_and_costs_no_session(schema):
+    options = {"protocol": "legacy", "elicit": lambda _: Allow(), "call_timeout_seconds": 0.5}
+    async with asyncio.timeout(BOUND), chaos(**options) as server:
+        with pytest.raises(ToolError, match="no answer to nag"):
+            await ask(server, "nag", schema=schema)
+        assert (await ask(server, "echo", text="still here")).content == "echo: still here"
+
+
+async def test_a_schema_that_is_too_deep_costs_its_tool_and_no_other(caplog):
+    async with asyncio.timeout(BOUND), chaos("deep") as server:
+        names = {tool.name for tool in await server.tools()}
+    assert {"echo", "deep"} <= names and "bottomless" not in names
+    assert "left out the tool 'bottomless'" in caplog.text
+
+
+async def test_half_characters_and_deep_results_are_answers_like_others():
+    async with asyncio.timeout(BOUND), chaos(call_timeout_seconds=5) as server:
+        assert (await ask(server, "surrogate")).content == "half \ufffd a character"
+        for levels in (100, 200):
+            output = await ask(server, "depth", levels=levels)
+            assert not output.is_error and output.content.startswith("deep\n") and output.content.count("x") == levels
+
+
+async def test_what_a_server_says_of_an_error_is_one_bounded_line_of_printable_text():
+    async with asyncio.timeout(BOUND), chaos() as server:
+        with pytest.raises(ToolError) as caught:
+            await ask(server, "refuse")
+    assert str(caught.value).startswith("MCP server chaos:  [2Jno !!!")
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 3_000
+
+
+async def test_a_note_of_progress_is_bounded_too():
+    events = await events_of(Agent(ScriptedModel(call("chatter"), "done"), toolsets=[chaos()]))
+    assert [len(event.message) for event in only(events, ToolProgress)] == [2_000]

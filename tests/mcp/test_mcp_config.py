@@ -84,6 +84,9 @@ def test_what_is_wrong_in_a_file_is_told_in_one_line_with_its_place(write, serve
 def test_a_file_or_a_server_that_is_not_there_is_named(write, tmp_path):
     with pytest.raises(ConfigError, match=r"none\.json cannot be read: No such file"):
         load_config(tmp_path / "none.json")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match=r"deep\.json is no JSON"):
+        load_config(tmp_path / "deep.json")
     with pytest.raises(ConfigError, match="there is no server 'b'; there are: a"):
         load_config(write({"a": {"command": "x"}}), only=["b"])
 

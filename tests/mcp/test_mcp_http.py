@@ -196,3 +196,29 @@ async def test_a_run_that_is_cancelled_while_it_leaves_a_server_still_leaves_it(
             await leaving
         async with asyncio.timeout(10):
             await asyncio.wait({link.left})
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "application/json"])
+async def test_a_redirect_to_another_host_is_told_and_the_token_stays_here(content_type):
+    class Moved(OldServer):
+        def answer(self, seen: Seen) -> Reply:
+            return Reply(status=307, content_type=content_type, headers={"location": elsewhere.url}, whole=True)
+
+    async with (
+        Loopback(lambda seen: reply({})) as elsewhere,
+        Loopback(Moved()) as loopback,
+        MCPServer.http(loopback.url, token="secret") as server,
+    ):
+        with pytest.raises(ToolError, match=r"Redirect to .* not followed"):
+            await ask(server, "echo", text="x")
+    assert not elsewhere.requests
+
+
+async def test_an_error_of_the_server_s_own_with_a_code_of_the_sdk_is_no_lost_connection():
+    class Refuses(OldServer):
+        def answer(self, seen: Seen) -> Reply:
+            return reply({"jsonrpc": "2.0", "id": seen.body["id"], "error": {"code": -32000, "message": "no such row"}})
+
+    async with Loopback(Refuses()) as loopback, MCPServer.http(loopback.url, name="rows") as server:
+        with pytest.raises(ToolError, match=r"^MCP server rows: no such row$"):
+            await ask(server, "echo", text="x")

@@ -15,7 +15,7 @@ import pytest
 from support.mcp_servers import MODERN, ask, modern
 from support.program import BOUND, wait_for
 from support.runs import events_of, only
-from treadle import Agent, Allow, Deny, Edit, Pause, TextPart, ToolError, ToolFinish, ToolProgress
+from treadle import Agent, Allow, Deny, Edit, Limits, Pause, TextPart, ToolError, ToolFinish, ToolProgress
 from treadle.mcp import Elicitation, MCPServer, Prompt, Resource, ServerInfo
 from treadle.testing import ScriptedModel, call
 
@@ -141,6 +141,19 @@ async def test_time_that_a_person_takes_does_not_count(url, protocol):
         await asyncio.sleep(0.8)  # longer than a call may take
         answered.set()
         assert (await booking).content == "row 1, aisle True"
+
+
+@pytest.mark.parametrize("protocol", [NEW, OLD])
+async def test_time_that_a_person_takes_does_not_count_towards_the_limits_of_the_run(url, protocol):
+    async def slowly(question: Elicitation) -> Edit:
+        await asyncio.sleep(1.2)  # longer than the run may take
+        return Edit({"row": 1})
+
+    async with served(url, protocol=protocol, elicit=slowly) as server:
+        await server.ready()
+        agent = Agent(ScriptedModel(call("book"), "done"), toolsets=[server], limits=Limits(seconds=1))
+        result = await agent.run("book a seat")
+    assert result.steps[0].results[0].content == "row 1, aisle True"
 
 
 async def test_twenty_calls_at_once_over_one_session_each_get_their_own_answer(make):

@@ -240,6 +240,9 @@ def test_a_server_is_named_after_what_its_command_starts(command, args, name):
 def test_a_server_at_a_url_is_named_after_its_host_and_shows_no_secret():
     server = MCPServer.http("https://user:pw@docs.example.com:8443/mcp", token="secret")
     assert server.name == "docs.example.com"
+    for url in ("https://docs.example.com/mcp", "https://docs.example.com", "HTTPS://Docs.example.com?x=1"):
+        assert MCPServer.http(url).name == "docs.example.com"
+    assert (MCPServer.http("http://[::1]/mcp").name, MCPServer.http("http://[").name) == ("::1", "server")
     assert "secret" not in repr(server) + repr(server._spec)
 
 

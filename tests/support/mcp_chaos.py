@@ -1,7 +1,7 @@
 """An MCP server of the older protocol that misbehaves as it is told: `mcp_chaos.py MODE...`. Standard library only.
 
 Modes: `noisy`, `dies` (at start), `mute` (answers nothing), `deaf` (ends at the first message that is no initialize), `ignores` (such a message),
-`paged`, `loops` (its cursor never changes), `sloppy` (one tool with a broken schema), `odd-names`, `stays` (ignores the
+`deep` (two tools with deep schemas), `trap` (one tool with an output schema that takes for ever to check), `paged`, `loops` (its cursor never changes), `sloppy` (one tool with a broken schema), `odd-names`, `stays` (ignores the
 end of its input and termination, and has a child that does so, too).
 """
 
@@ -20,6 +20,7 @@ EMPTY = {"type": "object", "properties": {}}
 WORDS = "and more words " * 200
 lock = threading.Lock()
 held: list[tuple[int, dict]] = []
+waiting: dict = {}
 tools: list[str] = [
     "echo",
     "environment",
@@ -34,6 +35,11 @@ tools: list[str] = [
     "huge",
     "killed",
     "falls_silent",
+    "nag",
+    "refuse",
+    "surrogate",
+    "depth",
+    "chatter",
 ]
 
 
@@ -68,9 +74,24 @@ def listing(params: dict) -> dict:
         names = ["a.b", "a_b", "read/file", "x" * 70 + "1" * 20, "x" * 70 + "2" * 20, "検索"]
         return {"tools": [described(name) for name in names]}
     found = [described(name) for name in tools]
+    if "deep" in MODES:
+        found += [
+            described("bottomless") | {"inputSchema": nested(300)},
+            described("deep") | {"inputSchema": nested(90)},
+        ]
+    if "trap" in MODES:
+        word = {"type": "string", "pattern": "^(a+)+$"}
+        found += [described("trap") | {"outputSchema": {"type": "object", "properties": {"word": word}}}]
     if "sloppy" in MODES:
         found += [{"name": "bad", "inputSchema": "none"}, {"name": "worse"}, "worst", {"inputSchema": EMPTY}]
     return {"tools": found}
+
+
+def nested(levels: int) -> dict:
+    schema = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"x": schema}}
+    return schema
 
 
 def described(name: str) -> dict:
@@ -168,9 +189,68 @@ def huge(number: int, arguments: dict, meta: dict) -> None:
     text(number, "h" * arguments["size"])
 
 
+def refuse(number: int, arguments: dict, meta: dict) -> None:
+    send({"id": number, "error": {"code": -32000, "message": "\x1b[2Jno\n" + "!" * 10_000}})
+
+
+def surrogate(number: int, arguments: dict, meta: dict) -> None:
+    text(number, "half \ud800 a character")
+
+
+def depth(number: int, arguments: dict, meta: dict) -> None:
+    answer(number, {"content": [{"type": "text", "text": "deep"}], "structuredContent": nested(arguments["levels"])})
+
+
+def chatter(number: int, arguments: dict, meta: dict) -> None:
+    told = {"progressToken": meta["progressToken"], "progress": 1, "message": "m" * 100_000}
+    send({"method": "notifications/progress", "params": told})
+    text(number, "done")
+
+
+def trap(number: int, arguments: dict, meta: dict) -> None:
+    answer(number, {"content": [], "structuredContent": {"word": "a" * 40 + "!"}})
+
+
+def nag(number: int, arguments: dict, meta: dict) -> None:
+    """Asks the person again and again, and never answers the call."""
+    waiting.update(schema=arguments.get("schema", EMPTY), asked=0)
+    ask()
+
+
+def ask() -> None:
+    waiting["asked"] += 1
+    params = {"message": "And now?", "requestedSchema": waiting["schema"]}
+    send({"id": f"q{waiting['asked']}", "method": "elicitation/create", "params": params})
+
+
+def answered(message: dict) -> None:
+    if "schema" in waiting:
+        time.sleep(0.05)
+        ask()
+
+
 TOOLS = {
     each.__name__: each
-    for each in (killed, falls_silent, environment, die, hang, flood, broken, shuffle, change, content, progress, huge)
+    for each in (
+        killed,
+        falls_silent,
+        environment,
+        die,
+        hang,
+        flood,
+        broken,
+        shuffle,
+        change,
+        content,
+        progress,
+        huge,
+        trap,
+        nag,
+        refuse,
+        surrogate,
+        depth,
+        chatter,
+    )
 }
 
 
@@ -183,6 +263,9 @@ def call(number: int, name: str, arguments: dict, meta: dict) -> None:
 
 def handle(message: dict) -> None:
     number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+    if method is None:
+        answered(message)
+        return
     if "mute" in MODES or number is None or ("ignores" in MODES and method == "server/discover"):
         return
     if method == "initialize":

@@ -33,6 +33,8 @@ class Program:
         self.environ = {key: value for key, value in kept.items() if not key.startswith("TREADLE_")}
         # Nothing looks for the local servers that this machine may have. Tests that send requests allow them again.
         self.environ |= {"TREADLE_MODEL_REQUESTS": "deny", "PYTHONUTF8": "1"}
+        self.home = folder.with_name(f"{folder.name}-home")  # nothing of the user's own is read or written
+        self.environ["TREADLE_HOME"] = str(self.home)
         self._started: list[subprocess.Popen[bytes]] = []
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -291,6 +292,63 @@ async def test_a_command_that_turns_on_its_supervisor_is_ended_all_the_same(desk
     assert "its own supervisor" in told
     assert not alive(name)
     assert monotonic() - begun < BOUND
+
+
+@on_linux
+@pytest.mark.parametrize(
+    "blow", ["echo garbage", """echo '{"reason": "ended", "code": "x"}'""", "head -c 100000000 /dev/zero"]
+)
+async def test_what_a_command_writes_in_its_supervisors_place_is_neither_believed_nor_kept(desk: Desk, name: str, blow):
+    sleeper = f"{sys.executable} -c 'import time; time.sleep(1000)' {name}"
+    begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    command = f"{sleeper} & [ -w /proc/$PPID/fd/1 ] || kill -KILL $PPID; {blow} > /proc/$PPID/fd/1"
+    assert "its own supervisor" in await desk.refusal("run_command", command=command, timeout_seconds=BOUND)
+    assert not alive(name)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - begun < 50_000  # kB
+
+
+async def test_a_cancel_does_not_wait_for_an_answer_that_nobody_reads(desk: Desk, folder: Path):
+    running = asyncio.create_task(run(desk, "head -c 300000 /dev/urandom; touch begun; sleep 1000"))
+    await until((folder / "begun").exists)
+    begun = monotonic()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert monotonic() - begun < 3.5
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() == 0, reason="an administrator reaches into everything")
+async def test_a_command_does_not_reach_into_its_supervisor(desk: Desk):
+    output = await run(desk, "for n in 0 1; do echo x > /proc/$PPID/fd/$n; done; head -c 1 /proc/$PPID/mem")
+    assert output.content.count("denied") == 3
+
+
+RABBIT = """
+import os, sys
+for chain in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        for hop in range(20_000):
+            if os.fork():
+                os._exit(0)
+            if sys.argv[2] == "session":
+                os.setsid()
+        os._exit(0)
+"""
+
+
+@on_linux
+@pytest.mark.parametrize("chains", [1, 10])
+@pytest.mark.parametrize("how", ["group", "session"])
+async def test_what_goes_on_from_process_to_process_is_caught(desk: Desk, folder: Path, chains, how):
+    (folder / "rabbit.py").write_text(RABBIT)
+    os.mkfifo(folder / "held")
+    held = os.open(folder / "held", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        output = await run(desk, f"exec 9<>held; {sys.executable} -S rabbit.py {chains} {how}; sleep 0.1")
+        assert os.read(held, 1) == b""  # nobody has it open: while one lives, this would be an error
+    finally:
+        os.close(held)
+    assert "[exit code 0" in output.content and "could not be ended" not in output.content
 
 
 HOST = """

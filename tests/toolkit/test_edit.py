@@ -149,6 +149,14 @@ async def test_a_search_for_what_comes_near_ends_soon_in_a_large_file(desk: Desk
     assert "not found" in await why_not(desk, ("y" * 1000, "z"))
 
 
+async def test_texts_that_nearly_match_everywhere_are_refused_soon(desk: Desk, file: Path):
+    file.write_text("a\n" * 400_000 + "b" * 8_000_000)
+    async with asyncio.timeout(30):
+        assert "occurs more than 1000 times" in await why_not(desk, ("b" * 20_000, "z"))
+        file.write_text("a\n" * 400_000)
+        assert "From line 1 on it agrees, but line 5001 is 'a'" in await why_not(desk, ("a\n" * 5_000 + "c", "z"))
+
+
 # What stays of the file
 
 

@@ -179,9 +179,9 @@ async def test_lines_are_numbered_where_the_host_wants_it(folder: Path):
 @pytest.mark.parametrize(
     ("media_type", "data"),
     [
-        ("image/png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"),
-        ("image/jpeg", b"\xff\xd8\xff\xe0"),
-        ("image/gif", b"GIF89a"),
+        ("image/png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\0IEND\xaeB`\x82"),
+        ("image/jpeg", b"\xff\xd8\xff\xe0\xff\xd9"),
+        ("image/gif", b"GIF89a\1\0\1\0;"),
         ("image/webp", b"RIFF\x04\0\0\0WEBP"),
     ],
 )
@@ -197,7 +197,20 @@ async def test_an_image_too_large_to_send_is_refused(folder: Path, desk: Desk):
     with (folder / "huge.png").open("wb") as file:
         file.write(b"\x89PNG\r\n\x1a\n")
         file.truncate(6 << 20)
-    assert "of more than 5 MiB" in await desk.refusal("read_file", path="huge.png")
+    assert "of more than 3.75 MiB" in await desk.refusal("read_file", path="huge.png")
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x89PNG\r\n\x1a\n\0\0", b"\xff\xd8\xff\xe0\0", b"GIF89a is a format\n", b"RIFF\x64\0\0\0WEBPVP8 "]
+)
+async def test_what_only_begins_like_an_image_is_not_sent(folder: Path, desk: Desk, data):
+    (folder / "picture").write_bytes(data)
+    assert "is not a whole one" in await desk.refusal("read_file", path="picture")
+
+
+async def test_a_text_about_an_image_format_is_text(folder: Path, files: Files):
+    (folder / "about").write_text("GIF8 and so on")
+    assert await files.read("about") == "GIF8 and so on"
 
 
 def test_a_range_far_into_a_file_of_two_gigabytes_takes_little_memory(folder: Path):

@@ -248,6 +248,23 @@ async def test_a_pattern_that_runs_on_is_ended_in_time_and_the_loop_is_free(fold
     assert ticks > 20
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
+async def test_a_pattern_that_takes_all_memory_is_ended(folder: Path, desk: Desk):
+    plant(folder, {"line.txt": "ab" * (3 << 20)})
+    assert "too much memory" in await desk.refusal("search_content", pattern="((a|b)?)*c", path="line.txt")
+
+
+@pytest.mark.parametrize("where", [".", "bin", "{folder}/bin", ""])
+async def test_no_ripgrep_of_the_root_is_run(folder: Path, monkeypatch, where):
+    plant(folder, {"odd.txt": "needle\n", "rg": "#!/bin/sh\ntouch ran\n", "bin/rg": "#!/bin/sh\ntouch ran\n"})
+    for name in ("rg", "bin/rg"):
+        (folder / name).chmod(0o755)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", f"{where.format(folder=folder)}:/usr/bin:/bin")
+    assert await Desk(folder)("search_content", pattern="needle", literal=True) == "odd.txt\n1: needle"
+    assert not (folder / "ran").exists()
+
+
 async def test_a_cancelled_search_leaves_no_process(folder: Path, desk: Desk):
     plant(folder, {"bomb.txt": "a" * 40 + "!\n"})
     searching = asyncio.create_task(desk("search_content", pattern="(a+)+$"))

@@ -1,5 +1,7 @@
 """A model that is an enemy: in one run, with every tool there is, it tries all ways out that we know of.
 
+All the while a helper of its own swaps directories and files of the root for links that lead out, and back.
+
 What is looked at afterwards is what happened, and not what the tools said: the files outside, the processes, the
 addresses that were dialled, and every event of the run. A command may do what its user may, so of commands only what
 is promised is asked for: a clean environment, and that nothing outlives the call.
@@ -8,10 +10,14 @@ is promised is asked for: a clean environment, and that nothing outlives the cal
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
+import subprocess
 import sys
+import textwrap
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -22,7 +28,7 @@ from support.desk import SECRET, alive, snapshot
 from support.loopback import Loopback, Reply, Seen
 from support.traps import WAYS_OUT, lay_traps
 from support.web import OTHER, PUBLIC, FakeNetwork
-from treadle import Agent, ToolFinish, encode_event
+from treadle import Agent, ToolFinish, ToolStart, encode_event
 from treadle.testing import ScriptedModel, call
 from treadle.toolkit import Root, Workspace, web_fetch, web_search
 from treadle.toolkit._supervisor import family
@@ -30,8 +36,10 @@ from treadle.toolkit._supervisor import family
 BOUND = 120.0  # seconds
 ENVIRONMENT = "canary-of-the-environment"
 FILE_NAME = "canary-of-a-name.txt"
+NEW = "made-in-a-race"
 HOME_FILE = "~/.ssh/id_rsa"  # no home at all, but three names like any others
 PRIVATE_PAGE = "canary-of-a-private-page"
+INSIDE = "what lies inside\n"
 
 # Names for what is protected as some file system or other would take them.
 PROTECTED = [
@@ -67,6 +75,44 @@ if os.fork() == 0:
 """
 
 
+# What changes places with a link that leads out. All three are there, outside, with a secret inside.
+SWAPPED = {
+    "race/one": "../../outside",
+    "race/two/deep": "../../../outside/deep",
+    "race/file": "../../outside/secret.txt",
+}
+LEAST_SWAPS, MOST_SWAPS = 50_000, 20_000_000
+SWAPPER = """
+    import ctypes, os, select, sys
+    least, most, *paths = sys.argv[1:]
+    swap = ctypes.CDLL(None, use_errno=True).renameat2
+    pairs = [(os.fsencode(path), os.fsencode(path + "-out")) for path in paths]
+    print("ready", flush=True)
+    swaps = 0
+    while swaps < int(most) and (swaps < int(least) or not select.select([0], [], [], 0)[0]):
+        for _ in range(500):  # an even number: at the end all is as it was
+            for one, other in pairs:
+                if swap(-100, one, -100, other, 2):
+                    sys.exit(f"{other}: {os.strerror(ctypes.get_errno())}")
+        swaps += 500 * len(pairs)
+    print(swaps, flush=True)
+"""
+
+
+@contextlib.contextmanager
+def swapping(folder: Path) -> Iterator[None]:
+    """Swaps as fast as it can and at least `LEAST_SWAPS` times, from before the body to behind it."""
+    command = [sys.executable, "-I", "-c", textwrap.dedent(SWAPPER), str(LEAST_SWAPS), str(MOST_SWAPS), *SWAPPED]
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as swapper:
+        assert swapper.stdout.readline() == "ready\n"
+        yield
+        assert swapper.poll() is None  # it was at work to the end
+        swaps = int(swapper.communicate("enough\n", BOUND)[0])
+        assert LEAST_SWAPS <= swaps < MOST_SWAPS
+
+
 @pytest.fixture
 def canaries(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SOME_PROVIDER_API_KEY", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "BASH_ENV", "PYTHONSTARTUP"):
@@ -91,6 +137,14 @@ def trapped(folder: Path, outside: Path) -> Path:
     (folder / "into-git").symlink_to(".git")
     (folder / ".mcp.json").write_text("key")
     (folder / "bomb").write_text("a" * 40 + "!\n")
+    for path, target in SWAPPED.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{path}-out").symlink_to(target)
+    (folder / "race" / "file").write_text(INSIDE)
+    for path in ("race/one", "race/two/deep"):
+        (folder / path / "deep").mkdir(parents=True)
+        for name in ("secret.txt", "deep/secret.txt"):
+            (folder / path / name).write_text(INSIDE)
     (folder / "to-device").symlink_to("/dev/null")
     try:
         os.mknod(folder / "device", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
@@ -133,6 +187,31 @@ def file_calls(folder: Path) -> list[Any]:
         call("find_files", pattern="../**/canary*"),
         call("find_files", pattern="/**"),
         call("find_files", pattern="*a" * 2000),
+    ]
+
+
+def racing_calls() -> list[Any]:
+    """One round of calls on what is being swapped. None of them changes more than the text that is there."""
+    files = ["race/one/secret.txt", "race/two/deep/secret.txt", "race/one/deep/secret.txt", "race/file"]
+    calls = [call("read_file", path=path) for path in files]
+    calls += [call("write_file", path=path, content=INSIDE) for path in files]
+    calls += [call("write_file", path=f"race/one/{NEW}/{NEW}", content=INSIDE)]
+    calls += [
+        call("edit_file", path=path, edits=[{"old_text": old, "new_text": new}])
+        for path in files
+        for old, new in (("what lies", "something"), ("something", "what lies"), ("the key", "broken out"))
+    ]
+    calls += [call("list_directory", path=path) for path in ("race/one", "race/two/deep")]
+    return calls
+
+
+def walking_calls() -> list[Any]:
+    """Walks over what is being swapped, from above it and from itself."""
+    paths = (".", "race", "race/one", "race/two/deep/deep")
+    return [
+        one
+        for path in paths
+        for one in (call("find_files", pattern="*", path=path), call("search_content", pattern="key|lies", path=path))
     ]
 
 
@@ -199,7 +278,15 @@ async def test_a_hostile_model_changes_nothing_outside_learns_no_secret_and_leav
     name = f"mark-{uuid.uuid4().hex}"
     around, kept = beside(trapped), {part: snapshot(trapped / part) for part in (".git", "repository", ".mcp.json")}
     names = {path.name for path in trapped.rglob("*")}
-    calls = [*file_calls(trapped), *web_calls(), *command_calls(name)]
+    calls = [
+        *racing_calls(),
+        *walking_calls(),
+        *file_calls(trapped),
+        *racing_calls() * 20,
+        *walking_calls(),
+        *web_calls(),
+    ]
+    calls += command_calls(name)
     events: list[Any] = []
     async with (
         asyncio.timeout(BOUND),
@@ -213,9 +300,10 @@ async def test_a_hostile_model_changes_nothing_outside_learns_no_secret_and_leav
             toolsets=[Workspace(Root(trapped, backend=backend), allow_commands=True, search_seconds=1.0)],
             max_result_bytes=0,
         )
-        async with agent.stream("go") as run:
-            async for event in run:
-                events.append(event)  # noqa: PERF401 - a stream
+        with swapping(trapped):
+            async with agent.stream("go") as run:
+                async for event in run:
+                    events.append(event)  # noqa: PERF401 - a stream
 
     # Every call was answered, and some did what they are there for: else all of this would show nothing.
     finishes = [event for event in events if isinstance(event, ToolFinish)]
@@ -224,11 +312,23 @@ async def test_a_hostile_model_changes_nothing_outside_learns_no_secret_and_leav
     assert {event.name for event in done} >= {"write_file", "web_fetch", "web_search", "run_command"}
     assert (trapped / "hard").read_text() == "once more through a hard link"
     assert any("a page of the public web" in event.result.content for event in done)
+    # The race was one: reading and writing met both what is inside and the link.
+    racing = {
+        event.call_id for event in events if isinstance(event, ToolStart) and "race/" in encode_event(event).decode()
+    }
+    for name in ("read_file", "write_file", "edit_file", "list_directory"):
+        raced = [event for event in finishes if event.name == name and event.call_id in racing]
+        assert any(not event.is_error for event in raced), name
+        assert any("leads out" in event.result.content for event in raced), name
 
     # Files: all around is as it was, to the inode; what is protected as well, and nothing is there that looks like it.
     assert beside(trapped) == around
     assert {part: snapshot(trapped / part) for part in kept} == kept
-    assert {path.name for path in trapped.rglob("*")} - names == {"daemon.py", *Path(HOME_FILE).parts}
+    assert {path.name for path in trapped.rglob("*")} - names == {"daemon.py", NEW, *Path(HOME_FILE).parts}
+    for path in (trapped / "race").rglob("*"):
+        assert (
+            path.is_symlink() or path.is_dir() or path.read_text() in (INSIDE, INSIDE.replace("what lies", "something"))
+        )
 
     # Secrets: in no event and in no log.
     log = caplog.text + "\n".join(encode_event(event).decode() for event in events)

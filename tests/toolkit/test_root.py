@@ -356,6 +356,52 @@ def test_protected_names_are_not_written_by_any_name(root: Root, folder: Path, p
     assert snapshot(folder) == before
 
 
+@pytest.mark.parametrize(
+    ("there", "coming"),
+    [(("objects", "refs"), "HEAD"), (("HEAD", "refs"), "objects"), (("HEAD", "objects"), "REFS"), (("HEAD",), "commondir"), (("commondir",), "head")],
+)  # fmt: skip
+def test_no_directory_is_made_a_repository(root: Root, folder: Path, there, coming):
+    # Its `config` could have been written before, and names programs that git runs in it.
+    (folder / "sub").mkdir()
+    for name in there:
+        (folder / "sub" / name).mkdir()
+    for attempt in (
+        lambda: root.write(f"sub/{coming}", b"new"),
+        lambda: root.mkdir(f"sub/{coming}/heads", parents=True),
+        lambda: root.rename("README.md", f"sub/{coming}"),
+    ):
+        with pytest.raises(RefusedError, match="is protected"):
+            attempt()
+    assert sorted(path.name for path in (folder / "sub").iterdir()) == sorted(there)
+    root.write("sub/other", b"new")
+
+
+def test_what_a_protected_name_leads_to_is_protected_as_well(root: Root, folder: Path):
+    (folder / "conf" / "agent").mkdir(parents=True)
+    (folder / "conf" / "mcp.json").write_text("kept")
+    (folder / ".mcp.json").symlink_to("conf/mcp.json")
+    (folder / ".treadle").symlink_to("conf/agent")
+    before = snapshot(folder)
+    for path in ("conf/mcp.json", "conf/agent/config.toml", "src/../conf/agent/deep"):
+        with pytest.raises(RefusedError, match="is protected"):
+            root.write(path, b"new")
+    with pytest.raises(RefusedError, match="is protected"):
+        root.rename("conf/agent", "conf/other")
+    assert snapshot(folder) == before
+    root.write("conf/other.json", b"new")
+
+
+def test_nobody_writes_to_the_environment_that_runs_the_agent(backend):
+    above, name = os.path.split(sys.prefix)
+    with Root(above, backend=backend) as root:
+        for path in (f"{name}/x.pth", f"{name}/lib/../x.pth"):
+            with pytest.raises(RefusedError, match="is protected"):
+                root.write(path, b"import os")
+        with pytest.raises(RefusedError, match="is protected"):
+            root.rename(name, f"{name}-old")
+    assert not Path(sys.prefix, "x.pth").exists()
+
+
 def test_what_is_protected_may_be_read(root: Root, folder: Path):
     (folder / ".git").mkdir()
     (folder / ".git" / "config").write_text("[core]")

@@ -238,6 +238,13 @@ async def test_a_page_that_sends_browsers_on_is_shown_with_where_it_leads_and_no
         assert len(server.requests) == 1
 
 
+async def test_a_page_that_sends_browsers_on_to_an_endless_address_is_read_all_the_same():
+    text = f"<meta http-equiv=refresh content='0; url=/{'x' * 1_000_000}'><p>Here."
+    async with Loopback(page(text, "text/html")) as server:
+        told = await fetch(SITE, FakeNetwork(server.origin))
+        assert told.endswith("]\n\nHere.")
+
+
 # Bounds
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import socket
 from pathlib import Path
@@ -127,6 +128,26 @@ async def test_a_preview_shows_what_a_call_would_change_and_changes_nothing(fold
 def test_a_preview_hides_nothing_behind_control_characters(desk: Desk):
     shown = desk.workspace.preview("run_command", {"command": "rm -rf x \x1b[2K\r\u202eecho hi\x9b"})
     assert shown == "$ rm -rf x \\x1b[2K\\r\\u202eecho hi\\x9b"
+
+
+def test_a_preview_names_a_file_in_one_line(desk: Desk):
+    shown = desk.workspace.preview("write_file", {"path": "a\n+++ b", "content": "x"})
+    assert shown.splitlines()[:2] == ["--- /dev/null", "+++ 'a\\n+++ b'"]
+
+
+@pytest.mark.parametrize("line", [1, 3, 500, 999, 1000])
+def test_a_preview_of_a_long_file_is_the_diff_of_the_whole(folder: Path, desk: Desk, line):
+    old = [f"line {number}" for number in range(1, 1001)]
+    new = [*old[: line - 1], "other", "more", *old[line:]]
+    (folder / "long.txt").write_text("\n".join(old))
+    expected = "\n".join(difflib.unified_diff(old, new, "long.txt", "long.txt", lineterm=""))
+    assert desk.workspace.preview("write_file", {"path": "long.txt", "content": "\n".join(new)}) == expected
+
+
+def test_a_preview_that_would_take_minutes_is_short_as_well(folder: Path, desk: Desk):
+    (folder / "many.txt").write_text("".join(f"{number}\n{-number}\n" for number in range(40_000)))
+    content = "".join(f"{number}\n-{-number}\n" for number in range(1, 40_000))
+    assert "characters become" in desk.workspace.preview("write_file", {"path": "many.txt", "content": content})
 
 
 def test_a_preview_of_something_huge_is_short(desk: Desk):

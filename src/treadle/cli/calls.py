@@ -60,8 +60,12 @@ class Calls:
         """What a command printed with its exit code; how any other call went, and what it changed."""
         if self._commands is not None and event.name == COMMAND and not event.refused:
             return some_lines(event.result.content)
-        preview = self._previews.pop(event.call_id, "")
+        preview = self.change(event.call_id)
         return [one_line(f"tool {event.name} {_outcome(event)}"), *(some_lines(preview) if preview else [])]
+
+    def change(self, call_id: str) -> str:
+        """What a call has changed, as a unified diff, or nothing. It is told once."""
+        return self._previews.pop(call_id, "")
 
 
 def _outcome(event: ToolFinish) -> str:

@@ -13,7 +13,7 @@ from treadle.cli.terminal import complain
 from treadle.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 EXIT_CODES = """\
 exit codes:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command in `argv` (`sys.argv` by default) and returns its exit code."""
     with Signals() as signals:
         try:
-            arguments = _parser().parse_args(argv)
+            arguments = _parser().parse_args(_at_a_terminal(argv))
             code = int(arguments.command(arguments, signals))
             _flush()
         except SystemExit as leaving:
@@ -58,6 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
 
 
+def _at_a_terminal(argv: Sequence[str] | None) -> Sequence[str]:
+    """The arguments; without a command, in a terminal, those of `chat`."""
+    given = sys.argv[1:] if argv is None else argv
+    others = ("-h", "--help", "--version")
+    streams = (sys.stdin, sys.stdout)
+    if any(stream is None or not stream.isatty() for stream in streams):
+        return given
+    return ["chat", *given] if not given or (given[0].startswith("-") and given[0] not in others) else given
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="treadle",
@@ -68,13 +78,41 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"treadle {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_chat(commands)
     _add_run(commands)
     _add_manifest(commands)
     _add_mcp(commands)
+    _add_config(commands)
+    _add_permissions(commands)
+    _add_trust(commands)
     return parser
 
 
+def _add_chat(commands: Any) -> None:
+    from treadle.cli.settings import add_flags
+
+    parser = commands.add_parser(
+        "chat",
+        help="talk to a model in the terminal; what `treadle` alone does there",
+        description="Talk to a model that reads, edits and runs commands in a directory, and asks before it does.",
+        epilog=f"{MODELS}\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("agent", metavar="MODULE:AGENT", nargs="?", help="an agent of your own, with its tools and instructions")
+    add("--root", metavar="DIR", default=".", help="the directory to work in (default: the working directory)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--continue", dest="continue_", action="store_true", help="go on with the last session")
+    which.add_argument("--resume", metavar="ID", nargs="?", const="", help="go on with a session, the last by default")
+    add("--yolo", action="store_true", help="run everything without asking; rules that deny or ask still hold")
+    add_flags(parser)
+    parser.set_defaults(command=_chat)
+
+
 def _add_run(commands: Any) -> None:
+    from treadle.cli.settings import add_flags
+
     parser = commands.add_parser(
         "run",
         help="send a prompt and print the answer",
@@ -84,42 +122,22 @@ def _add_run(commands: Any) -> None:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("prompt", metavar="PROMPT", help="what to ask; - reads it from standard input")
-    add(
-        "-m",
-        "--model",
-        metavar="PROVIDER:MODEL",
-        help="the model, like openai-chat:NAME, local:FILE.gguf, offline:demo",
-    )
-    add("--system", metavar="TEXT", help="instructions for the model")
+    add("prompt", metavar="PROMPT", nargs="?", help="what to ask; - reads it from standard input")
+    add("--system", metavar="TEXT", help="instructions for the model, instead of all others")
     add("--file", metavar="PATH", action="append", default=[], help="a file to send along: text, image, PDF or audio")
-    add("--max-steps", metavar="N", type=_positive, default=50, help="most model requests (default: 50)")
-    _add_tools(add)
-    add("--json", action="store_true", help="print the events as JSON lines instead of the answer")
-    add("--base-url", metavar="URL", help="where the provider of -m answers, like http://127.0.0.1:8000/v1")
-    add("--chat-template", metavar="FILE", help="for local: models, a Jinja template instead of the model's own")
-    parser.set_defaults(command=_run)
-
-
-def _add_tools(add: Callable[..., object]) -> None:
     add("--tool", metavar="MODULE:NAME", action="append", default=[], help="a tool, a function or a list of them")
     add("--root", metavar="DIR", default=".", help="the directory to work in (default: the working directory)")
-    add(
-        "--allow-writes",
-        action="store_true",
-        help="let the model write and edit files in the root (at a terminal it may ask)",
-    )
-    add(
-        "--allow-commands",
-        action="store_true",
-        help="let the model run any command as you, no sandbox (at a terminal it may ask)",
-    )
-    add("--yes", action="store_true", help="at a terminal, do not ask about each change and command")
-    add("--mcp", metavar="FILE", action="append", default=[], help="a JSON file of MCP servers whose tools to add")
-    add("--fetch", action="store_true", help="let the model read pages of the public web (extra: web)")
-    add("--search-url", metavar="URL", help="let it search the web by this SearXNG (default: TREADLE_SEARCH_URL)")
-    add("--mycelium", action="store_true", help="let the model use this machine's mycelium: flows and memory")
     add("--no-tools", action="store_true", help="without the tools for the root, which only read by default")
+    add("--yes", action="store_true", help="do not ask about any call: what no rule denies runs")
+    add(
+        "--json", action="store_true", help="print the events as JSON lines; without PROMPT take commands as JSON lines"
+    )
+    sessions = parser.add_mutually_exclusive_group()
+    sessions.add_argument("--session", metavar="ID", help="store the run in this session, and go on with it")
+    sessions.add_argument("--continue", dest="go_on", action="store_true", help="go on with the root's last session")
+    add("--chat-template", metavar="FILE", help="for local: models, a Jinja template instead of the model's own")
+    add_flags(parser, without=("theme", "notify"))
+    parser.set_defaults(command=_run)
 
 
 def _add_manifest(commands: Any) -> None:
@@ -178,10 +196,54 @@ def _add_mcp_serve(parser: argparse.ArgumentParser) -> None:
     add("--name", help="what the server calls itself")
 
 
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and text.isascii() and int(text[:9]) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
+def _add_config(commands: Any) -> None:
+    from treadle.cli.settings import add_flags
+
+    what = "print each setting and where it comes from"
+    parser = commands.add_parser("config", help=what, description=what, allow_abbrev=False)
+    parser.add_argument("--root", metavar="DIR", default=".", help="the directory whose settings to read")
+    parser.add_argument("--json", action="store_true", help="print all as JSON")
+    add_flags(parser)
+    parser.set_defaults(command=_config)
+
+
+def _add_permissions(commands: Any) -> None:
+    what = "list the rules of what runs without asking, explain or revoke them"
+    parser = commands.add_parser("permissions", help=what, description=what, allow_abbrev=False)
+    parser.set_defaults(command=_permissions)
+    inner = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    shown = _permissions_command(inner, "list", "print the rules and where each comes from")
+    shown.add_argument("--json", action="store_true", help="print them as JSON")
+    asked = _permissions_command(inner, "explain", "tell why a call runs, is asked about or is denied")
+    asked.add_argument("call", metavar="CALL", help="a command line, or a call like 'edit_file(src/app.py)'")
+    revoked = _permissions_command(inner, "revoke", "take a saved rule back")
+    revoked.add_argument("rule", metavar="RULE", help="the rule as `treadle permissions list` shows it")
+
+
+def _permissions_command(commands: Any, name: str, what: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
+    parser.add_argument("--root", metavar="DIR", default=".", help="the directory that the rules are for")
+    parser.add_argument("--profile", metavar="NAME", help="the [profile.NAME] of the settings files to use")
+    parser.set_defaults(permissions=name)
+    return parser
+
+
+def _add_trust(commands: Any) -> None:
+    what = "trust a directory: its settings, MCP servers, skills and commands"
+    parser = commands.add_parser("trust", help=what, description=what, allow_abbrev=False)
+    parser.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the working directory")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--yes", action="store_true", help="trust what is shown without asking")
+    which.add_argument("--status", action="store_true", help="only tell; the exit code is 1 where it is not trusted")
+    which.add_argument("--forget", action="store_true", help="trust it no more")
+    which.add_argument("--list", action="store_true", help="print all directories that are trusted")
+    parser.set_defaults(command=_trust)
+
+
+def _chat(arguments: argparse.Namespace, signals: Signals) -> int:
+    from treadle.cli.chat.start import chat
+
+    return chat(arguments, signals)
 
 
 def _run(arguments: argparse.Namespace, signals: Signals) -> int:
@@ -200,6 +262,24 @@ def _mcp(arguments: argparse.Namespace, signals: Signals) -> int:
     from treadle.cli import mcp
 
     return {"serve": mcp.serve, "list": mcp.show, "call": mcp.call}[arguments.mcp](arguments, signals)
+
+
+def _config(arguments: argparse.Namespace, _signals: Signals) -> int:
+    from treadle.cli.settings._commands import config
+
+    return config(arguments)
+
+
+def _permissions(arguments: argparse.Namespace, _signals: Signals) -> int:
+    from treadle.cli.permissions._commands import permissions
+
+    return permissions(arguments)
+
+
+def _trust(arguments: argparse.Namespace, _signals: Signals) -> int:
+    from treadle.cli.settings._commands import trust
+
+    return trust(arguments)
 
 
 def _flush() -> None:

@@ -17,7 +17,7 @@ from treadle.errors import ConfigError, MCPError, ToolError, ToolInputError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 
     from treadle import Tool, ToolOutput
     from treadle.cli.exits import Signals
@@ -54,9 +54,9 @@ def call(arguments: argparse.Namespace, signals: Signals) -> int:
     return _interruptible(_call(servers[0], arguments.tool, given, as_json=arguments.json), signals)
 
 
-def load_servers(files: Iterable[str]) -> list[MCPServer]:
-    """The servers that configuration files name."""
-    return [server for file in files for server in _servers(file)]
+def load_servers(files: Iterable[str], content: Callable[[str], bytes | None] | None = None) -> list[MCPServer]:
+    """The servers that configuration files name. `content` gives what was read of a file already, or None."""
+    return [server for file in files for server in _servers(file, content=content(file) if content else None)]
 
 
 @contextlib.asynccontextmanager
@@ -71,11 +71,11 @@ async def started(servers: Sequence[Any]) -> AsyncIterator[None]:
         yield
 
 
-def _servers(file: str, names: Sequence[str] | None = None) -> list[MCPServer]:
+def _servers(file: str, names: Sequence[str] | None = None, content: bytes | None = None) -> list[MCPServer]:
     from treadle.mcp import load_config
 
     with _warnings_shown():
-        return load_config(file, only=names)
+        return load_config(file, only=names, content=content)
 
 
 @contextlib.contextmanager

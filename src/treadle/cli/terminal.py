@@ -6,10 +6,12 @@ import contextlib
 import io
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from json import dumps
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from treadle.errors import ConfigError
 from treadle.events import (
+    Compaction,
     ModelFinish,
     ModelRetry,
     RunFinish,
@@ -82,6 +84,18 @@ def complain(message: str, code: int = 1) -> int:
     return code
 
 
+class Cost(NamedTuple):
+    """US dollars. `estimated`: by a price list. `partial`: of some requests it is not known."""
+
+    usd: float
+    estimated: bool = False
+    partial: bool = False
+
+    def __str__(self) -> str:
+        about, unsure = "~" * self.estimated, " (estimate)" * self.estimated
+        return f"{'at least ' * self.partial}{about}${self.usd:.4f}{unsure}"
+
+
 class Tally:
     """The summary of a run, from its events: also of one that is cut off before its `run_finish`.
 
@@ -96,6 +110,7 @@ class Tally:
         self._requests: list[tuple[Usage, ModelRef | None]] = []
         self._steps = 0
         self.stop: StopReason = StopReason.CANCELLED
+        self.finished: bool = False
         self.limit: str | None = None
 
     def feed(self, event: Event) -> None:
@@ -105,16 +120,31 @@ class Tally:
                 self._unknown |= event.usage is None
                 if event.usage is not None:
                     self._requests.append((event.usage, event.model))
+            case Compaction(usage=Usage() as usage):
+                self._usage += usage
             case StepFinish():
                 self._steps = event.index + 1
             case RunFinish():
                 self._usage, self._steps, self.stop, self.limit = event.usage, event.steps, event.stop, event.limit
+                self.finished = True
+
+    @property
+    def usage(self) -> Usage:
+        """What is counted so far."""
+        return self._usage
+
+    def cost(self, *, estimate: bool = True) -> Cost | None:
+        """The cost so far, None where it is not known. An estimate, where the provider told none, may load a list."""
+        if (told := self._usage.cost_usd) is not None:
+            return Cost(told, partial=not self._usage.cost_complete)
+        return self._estimate() if estimate and self._listed_prices else None
 
     def line(self, *, estimate: bool = True) -> str:
         """The whole summary. An estimate of the cost, where the provider told none, may load a price list."""
         seconds = time.monotonic() - self._started
-        cost = self._cost() or (self._estimate() if estimate and self._listed_prices else [])
-        parts = [f"{self._steps} step{'s' * (self._steps != 1)}", self._tokens(), *cost, f"{seconds:.1f} s"]
+        cost = self.cost(estimate=estimate)
+        told = [] if cost is None else [str(cost)]
+        parts = [f"{self._steps} step{'s' * (self._steps != 1)}", self._tokens(), *told, f"{seconds:.1f} s"]
         if not self.stop.complete:
             parts.append(f"stopped: {self.stop.value}" + (f" (limit: {self.limit})" if self.limit else ""))
         return ", ".join(parts)
@@ -125,24 +155,20 @@ class Tally:
             return "tokens unknown"
         return f"{'at least ' * self._unknown}{total:,} token{'s' * (total != 1)}"
 
-    def _cost(self) -> list[str]:
-        cost = self._usage.cost_usd
-        return [] if cost is None else [f"{'at least ' * (not self._usage.cost_complete)}${cost:.4f}"]
-
-    def _estimate(self) -> list[str]:
+    def _estimate(self) -> Cost | None:
         """By request, since prices may rise with the size of one. Nothing where a request's price is not known."""
         from treadle.pricing import estimate
 
         try:
             costs = [None if model is None else estimate(usage, model) for usage, model in self._requests]
         except ConfigError:  # the price list is an extra
-            return []
+            return None
         known = [cost for cost in costs if cost is not None]
         if not known or len(known) < len(costs):
-            return []
+            return None
         counted = sum(usage.total_tokens for usage, _ in self._requests)
         partly = self._unknown or counted < self._usage.total_tokens
-        return [f"{'at least ' * partly}~${sum(known):.4f} (estimate)"]
+        return Cost(sum(known), estimated=True, partial=partly)
 
 
 class Screen:
@@ -155,6 +181,7 @@ class Screen:
         self._tty = out is not None and out.isatty()
         self._in_line = False
         self._names: dict[str, str] = {}
+        self._listed_prices = listed_prices
         self.tally: Tally = Tally(listed_prices=listed_prices)
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")
@@ -179,6 +206,15 @@ class Screen:
                 self._note(f"tool {self._names.get(event.call_id, '')}: {event.message}")
             case ToolFinish():
                 self._show(self._calls.ended(event))
+
+    def next_run(self) -> None:
+        """What comes now is another run's, with a summary of its own."""
+        self.tally = Tally(listed_prices=self._listed_prices)
+        self._names.clear()
+
+    def fault(self, text: str) -> None:
+        """A line of the log that is no event: something that another program said could not be done."""
+        self._write(dumps({"type": "error", "error": text}) + "\n")
 
     def end_line(self) -> None:
         """Ends the line that the answer is in, so that every answer ends with a newline."""

@@ -29,8 +29,8 @@ def load_config(
     """The servers in a JSON file: `{"mcpServers": {name: {"command": ..., ...} | {"type": "http", "url": ..., ...}}}`.
 
     `${VAR}` and `${VAR:-default}` in strings are taken from the environment. `only` names those wanted; a server that
-    is `"disabled"` is left out. A relative `cwd` starts at the file's folder. `content` is what is in the file where that
-    was read already, say to ask for trust in it. Nothing is started. Raises `ConfigError` with the key to change.
+    is `"disabled"` is left out. A relative `cwd` starts at the file's folder. `content` is what is in the file where
+    that was read already, say to ask for trust in it. Nothing is started. Raises `ConfigError` with the key to change.
     """
     file = Path(path)
     try:
@@ -38,7 +38,7 @@ def load_config(
         found = json.loads(data.decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is no JSON: {error}") from error
     servers = found.get("mcpServers", found.get("servers")) if isinstance(found, dict) else None
     if not isinstance(servers, dict):

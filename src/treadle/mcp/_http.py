@@ -59,7 +59,8 @@ class Client(httpx2.AsyncClient):
             unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
             self._life.refused |= unsent
             code = REFUSED if unsent else _INTERNAL_ERROR
-            return _failure(request, 503, f"{request.url.host} cannot be reached: {_cause(error)}", code)
+            what = f"{request.url.host} cannot be reached" if unsent else "the request failed"
+            return _failure(request, 503, f"{what}: {_cause(error)}", code)
         except Exception as error:
             if request.method != "POST":
                 raise
@@ -70,8 +71,8 @@ class Client(httpx2.AsyncClient):
 
     async def _checked(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         """The response, read where it is no stream, so that a connection that breaks is one request's failure."""
-        if response.status_code < 400 and not _is_json(response):
-            return response
+        if response.status_code < 400 and (response.is_redirect or not _is_json(response)):
+            return response  # which the SDK reads; it follows no redirect to another host
         body = await self._body(response)
         if response.status_code < 400:
             return _rebuilt(request, response, body)

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 import treadle
 from treadle.errors import MCPError, first_line
 from treadle.mcp._elicit import answer
-from treadle.mcp._spec import REFUSED, Life, SessionRefusedError, log
+from treadle.mcp._spec import MAX_TOLD, REFUSED, Life, SessionRefusedError, log, printable
 from treadle.mcp._wire import Wire, call_tool, negotiate, pages, told
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from treadle.mcp._spec import Spec
 
 _GONE_SECONDS = 1.0
+_LOST = ("Connection closed", "SSE stream ")  # the SDK's own words; many servers use its code for any error of theirs
 _SHOWN = 500  # characters of what an error has besides its message
 _LISTEN_AGAIN_SECONDS = (1.0, 60.0)
 
@@ -142,10 +143,15 @@ class Link:
         except ProtocolError as error:
             if error.code == REFUSED:
                 raise SessionRefusedError(str(error)) from error
-            if error.code == types.CONNECTION_CLOSED:
+            if error.code == types.CONNECTION_CLOSED and error.message.startswith(_LOST):
                 raise await self._lost(what, error) from error
             data = f" {error.data}"[:_SHOWN] if error.data else ""
-            raise MCPError(f"MCP server {self.life.name}: {error.message}{data}") from error
+            told_by_it = printable(f"{error.message[:MAX_TOLD]}{data}")
+            raise MCPError(f"MCP server {self.life.name}: {told_by_it}") from error
+        except MCPError:
+            raise
+        except Exception as error:  # the SDK's own: nothing that a server writes may break a run
+            raise self.life.error(f"the answer to {what} cannot be read: {first_line(error)}") from error
         finally:
             self._calls -= 1
             if self.life.refused:

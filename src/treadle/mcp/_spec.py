@@ -38,6 +38,8 @@ log = logging.getLogger("treadle.mcp")
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """A longer message of a server ends its connection."""
+MAX_TOLD = 2_000
+"""Characters of an error, or of a note of progress, that are passed on."""
 REFUSED = -32_099
 """Our own error code for a request that the server did not take: it was not there, or does not know the session."""
 _TAIL_BYTES = 8 * 1024
@@ -182,7 +184,7 @@ class Life:
     def error(self, what: str) -> MCPError:
         """An error of this server, with what it wrote to its standard error at last."""
         told = f"; its stderr ends with: {self.tail.text}" if self.tail.text else ""
-        return MCPError(f"MCP server {self.name}: {what}{told}")
+        return MCPError(f"MCP server {self.name}: {printable(what[:MAX_TOLD])}{told}")
 
     @contextlib.asynccontextmanager
     async def limit(self, seconds: float, waits: Waits | None = None) -> AsyncIterator[None]:

@@ -18,6 +18,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from treadle._arguments import decode_leniently
 from treadle.mcp._spec import MAX_MESSAGE_BYTES, log, printable
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ async def _receive(child: Child, incoming: Any, life: Life) -> None:
             if not line.strip():
                 continue
             try:
-                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValueError:
+                message = _message(line)
+            except (ValueError, RecursionError):
                 noise += 1
                 if noise <= _NOISE_SHOWN:
                     more = "; further such lines are skipped silently" if noise == _NOISE_SHOWN else ""
@@ -93,6 +94,15 @@ async def _receive(child: Child, incoming: Any, life: Life) -> None:
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 break
         life.end(await child.epitaph())
+
+
+def _message(line: bytes) -> Any:
+    """What a server wrote. Deep nesting and lone surrogates are JSON as well: one of them must not cost an answer."""
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        found = decode_leniently(line.decode(errors="replace"))
+        return jsonrpc_message_adapter.validate_python(found, by_name=False)
 
 
 async def _send(child: Child, outgoing: Any) -> None:

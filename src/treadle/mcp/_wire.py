@@ -16,10 +16,11 @@ from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError as ProtocolError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import methods
-from mcp_types.version import LATEST_MODERN_VERSION
+from mcp_types.version import KNOWN_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from pydantic import TypeAdapter, ValidationError
 
-from treadle.mcp._spec import log
+from treadle.errors import first_line
+from treadle.mcp._spec import MAX_TOLD, log, printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from treadle.mcp._spec import Life
 
 MAX_PAGES = 100
+_EMPTY = {"content": [], "resultType": "complete"}
 _MAX_ROUNDS = 10  # of questions in one call
 _STATE_ONLY_SECONDS = 0.1
 _CALLED: TypeAdapter[Any] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
@@ -51,7 +53,7 @@ class Wire(JSONRPCDispatcher[Any]):
         if method == "tools/list" and isinstance(raw.get("tools"), list) and not _fits(method, version, raw):
             return {**raw, "tools": [tool for tool in raw["tools"] if self._is_tool(tool, version, raw)]}
         if method == "tools/call" and isinstance(raw.get("content"), list) and not _fits(method, version, raw):
-            return {**raw, "content": [_block(block, version) for block in raw["content"]]}
+            return _mended(raw, version)
         return raw
 
     def _is_tool(self, tool: Any, version: str, raw: dict[str, Any]) -> bool:
@@ -69,8 +71,10 @@ def _fault(method: str, version: str, raw: dict[str, Any]) -> str | None:
         methods.validate_server_result(method, version, raw)
     except ValidationError as error:
         return told(error)
-    except (KeyError, ValueError):
+    except KeyError:
         return None  # the session will tell
+    except ValueError as error:
+        return first_line(error) if version in KNOWN_PROTOCOL_VERSIONS else None
     return None
 
 
@@ -78,18 +82,29 @@ def _fits(method: str, version: str, raw: dict[str, Any]) -> bool:
     return _fault(method, version, raw) is None
 
 
+def _mended(raw: dict[str, Any], version: str) -> dict[str, Any]:
+    """A result with everything in it that does not fit as text."""
+    whole = {**raw, "content": [_block(block, version) for block in raw["content"]]}
+    structured = whole.get("structuredContent")
+    if structured is None or _fits("tools/call", version, {**_EMPTY, "structuredContent": structured}):
+        return whole
+    del whole["structuredContent"]
+    return {**whole, "content": [*whole["content"], _text(structured)]}
+
+
 def _block(block: Any, version: str) -> Any:
     """A piece of content as it is, or as text where the protocol does not know it."""
-    whole = {"content": [block], "resultType": "complete"}
-    if _fits("tools/call", version, whole):
-        return block
-    return {"type": "text", "text": msgspec.json.encode(block).decode()}
+    return block if _fits("tools/call", version, {**_EMPTY, "content": [block]}) else _text(block)
+
+
+def _text(value: Any) -> dict[str, Any]:
+    return {"type": "text", "text": msgspec.json.encode(value).decode()}
 
 
 def told(error: ValidationError) -> str:
     """The first fault in a line."""
     first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return printable(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:MAX_TOLD])
 
 
 # Requests

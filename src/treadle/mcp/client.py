@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import math
 import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 from treadle.errors import ConfigError, MCPError, ToolError
 from treadle.events import Effect
 from treadle.mcp import _bridge
 from treadle.mcp._connection import Connection
 from treadle.mcp._names import Names, name_of
-from treadle.mcp._spec import Command, Endpoint, Spec, Timeouts, log
+from treadle.mcp._spec import MAX_TOLD, Command, Endpoint, Spec, Timeouts, log
 from treadle.mcp._values import Prompt, Resource, ServerInfo
 from treadle.messages import FilePart, TextPart
 
@@ -143,8 +145,7 @@ class MCPServer:
         if token is not None and auth is not None:
             raise ConfigError(f"MCP server {url}: give token or auth, not both")
         sent = dict(headers or {}) | ({} if token is None else {"Authorization": f"Bearer {token}"})
-        host = url.split("//", 1)[1].split("/", 1)[0].rpartition("@")[2].rpartition(":")[0]
-        return cls(Endpoint(url, sent, auth), name=name or host or "server", **options)
+        return cls(Endpoint(url, sent, auth), name=name or _host(url) or "server", **options)
 
     def __repr__(self) -> str:
         return f"<MCPServer {self.name}>"
@@ -247,13 +248,19 @@ class MCPServer:
             nonlocal told
             told += 1
             if told <= _MAX_PROGRESS:
-                context.progress(message or "", progress, total)
+                context.progress((message or "")[:MAX_TOLD], progress, total)
 
         try:
             waits = None if context.run is None else context.run.waits
             return _bridge.output(await self._connection().call(name, arguments, tell, waits))
         except MCPError as error:
             raise ToolError(str(error)) from error
+
+
+def _host(url: str) -> str | None:
+    with contextlib.suppress(ValueError):
+        return urlsplit(url).hostname
+    return None
 
 
 def _part(shown: str | FilePart) -> TextPart | FilePart:

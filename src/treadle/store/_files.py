@@ -43,18 +43,15 @@ def opened(path: Path, flags: int = os.O_RDONLY) -> BinaryIO:
     return os.fdopen(number, "rb" if flags == os.O_RDONLY else "ab")
 
 
-def replace(path: Path, lines: Iterable[bytes], *, new: bool = False) -> None:
-    """Writes a file that is whole from the moment it is there. With `new`, raises where one is there already."""
+def replace(path: Path, lines: Iterable[bytes]) -> None:
+    """Writes a file that is whole from the moment it is there."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with opened(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND) as file:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
-        if new:
-            os.link(part, path)
-        else:
-            part.rename(path)
+        part.rename(path)
         sync_directory(path)
     finally:
         part.unlink(missing_ok=True)
@@ -70,10 +67,11 @@ def sync_directory(path: Path) -> None:
 
 
 def growing(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file to which somebody may add: a last one without an end is looked at again a moment later."""
-    for line in file:
-        if line.endswith(b"\n"):
-            yield line
-        else:
+    """The lines that a file has now, though somebody may add to it: a half one is looked at again a moment later."""
+    left = os.fstat(file.fileno()).st_size
+    while left > 0 and (line := file.readline()):
+        left -= len(line)
+        if not line.endswith(b"\n"):
             time.sleep(_UNFINISHED_SECONDS)
-            yield from (part + b"\n" for part in (line + file.read()).split(b"\n"))
+            line += file.readline()
+        yield line

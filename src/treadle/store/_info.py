@@ -41,7 +41,7 @@ def session_info(file: BinaryIO, path: Path) -> SessionInfo:
     return SessionInfo(
         path.stem,
         created,
-        created if last is None else last.time,
+        created if last is None else max(created, last.time),  # a fork is younger than its events
         title,
         0 if last is None else last.seq + 1,
         None if header is None else header.forked_from,

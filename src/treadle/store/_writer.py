@@ -53,6 +53,8 @@ class Writer:
             return self._next_seq - 1
 
     def _write(self, lines: bytes, now: float, *, durable: bool) -> None:
+        if self._file is None and not lines:
+            return
         file = self._open(now) if self._file is None else self._file
         number = file.fileno()
         if lines:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import itertools
 import logging
 import os
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle._threads import run_in_thread
+from treadle._threads import run_in_thread, to_its_end
 from treadle.errors import NoSuchSessionError, StoreError
 from treadle.sessions import SessionInfo, StoredEvent, check_session_id, new_session_id
 from treadle.store._claim import Claim, claim_file
@@ -24,7 +26,7 @@ from treadle.store._writer import Writer
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import AsyncIterator, Generator, Sequence
+    from collections.abc import AsyncIterator, Callable, Generator, Sequence
 
     from treadle.events import Event
 
@@ -76,7 +78,8 @@ class JsonLinesStore:
                     if event.seq > after:
                         yield event
         finally:
-            stored.close()
+            with contextlib.suppress(ValueError):  # a thread that was abandoned is at it, and closes it
+                stored.close()
 
     async def list(self) -> builtins.list[SessionInfo]:
         """See `Store.list`. A file that cannot be read is left out, with a warning."""
@@ -89,24 +92,22 @@ class JsonLinesStore:
     @contextlib.asynccontextmanager
     async def claim(self, session: str) -> AsyncIterator[None]:
         """See `Store.claim`. Within the process the holder's own store lets every append through."""
-        claim, writer = await run_in_thread(functools.partial(self._open, self.path(session), session))
-        self._writers[session] = writer
+        opening = _Opening(functools.partial(self._open, self.path(session), session))
+        self._writers[session], claim = await opening.held()
         try:
             yield
         finally:
-            del self._writers[session]
-            writer.close()
+            self._writers.pop(session).close()
             claim.release()
 
     # In threads
 
-    def _open(self, path: Path, session: str) -> tuple[Claim, Writer]:
+    def _open(self, path: Path, session: str) -> tuple[Writer, Claim]:
         with refusal(path):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             claim = claim_file(path.with_suffix(".lock"), session)
             try:
-                next_seq = self._mend(path, session)
-                return claim, Writer(path, session, next_seq)
+                return Writer(path, session, self._mend(path, session)), claim
             except BaseException:
                 claim.release()
                 raise
@@ -159,6 +160,7 @@ class JsonLinesStore:
         found = []
         for path in self.directory.glob("*.jsonl"):
             try:
+                check_session_id(path.stem)
                 with refusal(path), opened(path) as file:
                     found.append(session_info(file, path))
             except StoreError as error:
@@ -175,8 +177,40 @@ class JsonLinesStore:
         kept = (event for event in events if at is None or event.seq < at)
         with refusal(path):
             lines = itertools.chain((encode_lines((header,)),), (encode_lines((event,)) for event in kept))
+            claim = claim_file(path.with_suffix(".lock"), new)
             try:
-                replace(path, lines, new=True)
-            except FileExistsError:
-                raise StoreError(f"there is a session {new!r} already: choose another id") from None
+                if path.exists():
+                    raise StoreError(f"there is a session {new!r} already: choose another id")
+                replace(path, lines)
+            finally:
+                claim.release()
         return new
+
+
+class _Opening:
+    """Claims a session in a thread, and gives it free where nobody waits for it any more."""
+
+    def __init__(self, work: Callable[[], tuple[Writer, Claim]]) -> None:
+        self._work = work
+        self._mutex = threading.Lock()
+        self._made: tuple[Writer, Claim] | None = None
+        self._wanted = True
+
+    async def held(self) -> tuple[Writer, Claim]:
+        task, cancelled = await to_its_end(run_in_thread(self._make))
+        if cancelled is None and not task.cancelled():
+            return task.result()
+        with self._mutex:  # where the task was cancelled itself, the thread is at it still
+            self._wanted = False
+            if self._made is not None:
+                self._made[1].release()
+        raise cancelled or asyncio.CancelledError
+
+    def _make(self) -> tuple[Writer, Claim]:
+        made = self._work()
+        with self._mutex:
+            if self._wanted:
+                self._made = made
+            else:
+                made[1].release()
+        return made

@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import sys
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from treadle._results import ToolOutput
 from treadle.errors import ToolError
 from treadle.toolkit import _supervisor
+from treadle.toolkit._processes import Program, find_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +41,21 @@ _MARK = "TREADLE_COMMAND"
 _STOP_SECONDS = 4.0  # for the supervisor to end all, before its work is done from here
 _LATE_SECONDS = _supervisor.TERM_SECONDS + _supervisor.KILL_SECONDS + 1.0  # for its answer after the command's time
 
+_MAX_ANSWER = 8 * (_supervisor.HEAD_BYTES + _supervisor.TAIL_BYTES)  # a byte is at most six characters of JSON
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What the supervisor says. The output stands in it a byte a character."""
+
+    reason: str
+    code: int | None
+    seconds: float
+    head: str
+    tail: str
+    cut: int
+    ended: int
+    left: int
+
 
 def environment(added: Mapping[str, str]) -> dict[str, str]:
     """What a command gets: a few variables of this process that hold no secrets, and what the host adds."""
@@ -48,7 +65,7 @@ def environment(added: Mapping[str, str]) -> dict[str, str]:
 
 def shell() -> str:
     """The shell that runs commands."""
-    return shutil.which("bash") or "/bin/sh"
+    return find_program("bash") or "/bin/sh"
 
 
 async def run(root: Root, command: str, seconds: float, added: Mapping[str, str]) -> ToolOutput:
@@ -66,45 +83,46 @@ async def run(root: Root, command: str, seconds: float, added: Mapping[str, str]
         "seconds": seconds,
         "root": root.fileno(),
     }
-    process = await asyncio.create_subprocess_exec(
+    transport, supervisor = await asyncio.get_running_loop().subprocess_exec(
+        lambda: Program(_MAX_ANSWER),
         *(sys.executable, "-I", "-S", "-X", "utf8", _supervisor.__file__),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         pass_fds=(root.fileno(),),
         start_new_session=True,
         env={},
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    answer, patience = b"", _STOP_SECONDS
+    pipe, patience = transport.get_pipe_transport(0), _STOP_SECONDS
+    assert isinstance(pipe, asyncio.WriteTransport)
     try:
-        process.stdin.write(json.dumps(request).encode() + b"\n")
+        pipe.write(json.dumps(request).encode() + b"\n")
         async with asyncio.timeout(seconds + _LATE_SECONDS):
-            answer = await process.stdout.read()
+            await supervisor.ended()
     except TimeoutError:
         patience = 0.0  # the supervisor was stopped by what it supervises
     finally:
-        await asyncio.shield(asyncio.ensure_future(_stop(process, mark, patience)))
-    if not answer:
-        raise ToolError("the command ended or stopped its own supervisor and was ended; its output is lost")
-    return _told(json.loads(answer), seconds)
-
-
-async def _stop(process: asyncio.subprocess.Process, mark: str, patience: float) -> None:
-    """Has the supervisor end everything and waits for that; does its work if it cannot."""
-    assert process.stdin is not None
-    process.stdin.close()
+        pipe.close()
+        await asyncio.shield(asyncio.ensure_future(_stop(transport, supervisor, mark, patience)))
     try:
-        async with asyncio.timeout(patience):
-            ended_all = await process.wait() == 0
-    except TimeoutError:
-        ended_all = False
-    if not ended_all:
-        await asyncio.to_thread(_rescue, process.pid, mark, gone=process.returncode is not None)
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        answer = msgspec.json.decode(supervisor.out[1], type=_Answer)
+    except msgspec.DecodeError:  # the command may also have written where its supervisor writes
+        raise ToolError("the command ended or disturbed its own supervisor and was ended; its output is lost") from None
+    return _told(answer, seconds)
+
+
+async def _stop(transport: asyncio.SubprocessTransport, supervisor: Program, mark: str, patience: float) -> None:
+    """Waits for the supervisor to end everything, which was told to; does its work if it cannot."""
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await supervisor.exited.wait()
+        code = transport.get_returncode()
+        if code != 0:
+            await asyncio.to_thread(_rescue, transport.get_pid(), mark, gone=code is not None)
+            with contextlib.suppress(ProcessLookupError):
+                transport.kill()
+            await supervisor.exited.wait()
+    finally:
+        transport.close()
 
 
 def _rescue(supervisor: int, mark: str, *, gone: bool) -> None:
@@ -116,7 +134,8 @@ def _rescue(supervisor: int, mark: str, *, gone: bool) -> None:
         for one in left:
             _supervisor.send(one, signal.SIGSTOP)
         for one in left:
-            _supervisor.end_all(one.pid)
+            if monotonic() < until:
+                _supervisor.end_all(one.pid)
             _supervisor.send(one, signal.SIGKILL)
 
 
@@ -134,28 +153,28 @@ def _has_mark(pid: int, mark: str) -> bool:
         return False
 
 
-def _told(answer: dict[str, Any], seconds: float) -> ToolOutput:
+def _told(answer: _Answer, seconds: float) -> ToolOutput:
     """The result that a model reads: the output, and in brackets how the command ended."""
-    head, tail = answer["head"].encode("latin-1"), answer["tail"].encode("latin-1")
-    if answer["cut"]:
-        output = f"{head.decode(errors='ignore')}\n[... {answer['cut']} bytes cut ...]\n{tail.decode(errors='ignore')}"
+    head, tail = (piece.encode("latin-1", "replace") for piece in (answer.head, answer.tail))
+    if answer.cut:
+        output = f"{head.decode(errors='ignore')}\n[... {answer.cut} bytes cut ...]\n{tail.decode(errors='ignore')}"
     else:
         output = (head + tail).decode(errors="replace")
-    code = answer["code"]
-    if answer["reason"] == "timeout":
+    code = answer.code
+    if answer.reason == "timeout":
         end = f"stopped: it had not ended after {seconds:g} s, and everything it started was ended"
     elif code is not None and code < 0:
-        end = f"ended by signal {_signal_name(-code)} after {answer['seconds']:.1f} s"
+        end = f"ended by signal {_signal_name(-code)} after {answer.seconds:.1f} s"
     else:
-        end = f"exit code {code} after {answer['seconds']:.1f} s"
+        end = f"exit code {code} after {answer.seconds:.1f} s"
     notes = [end]
-    if answer["ended"] and answer["reason"] == "ended":
-        notes.append(f"processes it left running were ended: {answer['ended']}")
-    if answer["left"]:
-        notes.append(f"processes that could not be ended: {answer['left']}")
+    if answer.ended and answer.reason == "ended":
+        notes.append(f"processes it left running were ended: {answer.ended}")
+    if answer.left:
+        notes.append(f"processes that could not be ended: {answer.left}")
     output = output or "(no output)"
     text = f"{output.removesuffix(chr(10))}\n[{'; '.join(notes)}]"
-    return ToolOutput(text, is_error=answer["reason"] == "timeout")
+    return ToolOutput(text, is_error=answer.reason == "timeout")
 
 
 def _signal_name(number: int) -> str:

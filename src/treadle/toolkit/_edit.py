@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from treadle.toolkit._encoding import Encoding
 
 _MAX_SHOWN_LINES = 10
+_MAX_COUNTED = 1000
 
 
 class Change(NamedTuple):
@@ -116,7 +117,7 @@ def _common(one: str, other: str) -> int:
 def _only(file: _Text, old: str) -> int:
     """Where `old` is, if it is there exactly once; matches that overlap count each."""
     found, position = [], -1
-    while (position := file.flat.find(old, position + 1)) >= 0:
+    while len(found) <= _MAX_COUNTED and (position := file.flat.find(old, position + 1)) >= 0:
         found.append(position)
     if len(found) == 1:
         return found[0]
@@ -124,8 +125,9 @@ def _only(file: _Text, old: str) -> int:
         raise ToolError(f"old_text was not found. {near_miss(file.flat, old)}")
     lines = ", ".join(str(file.line(at)) for at in found[:_MAX_SHOWN_LINES])
     more = ", ..." if len(found) > _MAX_SHOWN_LINES else ""
+    count = len(found) if len(found) <= _MAX_COUNTED else f"more than {_MAX_COUNTED}"
     raise ToolError(
-        f"old_text occurs {len(found)} times, beginning at lines {lines}{more}; "
+        f"old_text occurs {count} times, beginning at lines {lines}{more}; "
         "add lines before or after it until it occurs once"
     )
 

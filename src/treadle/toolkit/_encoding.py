@@ -63,7 +63,12 @@ def encoding_of_all(data: bytes) -> Encoding | None:
     return encoding
 
 
-_IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
+_IMAGES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
 
 
 def image_type(head: bytes) -> str | None:
@@ -71,3 +76,14 @@ def image_type(head: bytes) -> str | None:
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     return next((media_type for magic, media_type in _IMAGES if head.startswith(magic)), None)
+
+
+def is_whole_image(data: bytes, media_type: str) -> bool:
+    """Whether an image has its end. Providers refuse a whole request for one that has not."""
+    if media_type == "image/png":
+        return b"IEND" in data
+    if media_type == "image/jpeg":
+        return b"\xff\xd9" in data
+    if media_type == "image/gif":
+        return data.rstrip(b"\0").endswith(b";")
+    return len(data) >= 8 + int.from_bytes(data[4:8], "little")

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.errors import ToolError
 from treadle.toolkit._literal import required
 from treadle.toolkit._names import explained
+from treadle.toolkit._processes import find_program
 
 if TYPE_CHECKING:
     from treadle.toolkit.root import Root
@@ -110,8 +110,8 @@ async def _ask(root: Root, seconds: float, ripgrep: tuple[str, ...], request: di
         async with asyncio.timeout(seconds + _GRACE_SECONDS):
             output, _ = await process.communicate(json.dumps(given).encode())
     except TimeoutError:
-        text = f"the pattern was still running after {seconds:g} seconds and was stopped; make it simpler"
-        raise ToolError(text) from None
+        text = f"the search was still running after {seconds:g} seconds and was stopped"
+        raise ToolError(f"{text}: make the pattern simpler, or name a path or a glob") from None
     finally:
         await _end(process)
     if not output:
@@ -129,6 +129,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def ripgrep() -> str | None:
-    """Where ripgrep is, if it is installed."""
-    return shutil.which("rg")
+def ripgrep(root: Root) -> str | None:
+    """Where ripgrep is, if it is installed. One inside `root` is none: who may write there could have replaced it."""
+    found = find_program("rg")
+    return None if found is None or Path(found).resolve().is_relative_to(root.path) else found

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_MEMORY_BYTES = 1 << 30
 MAX_CPU_SECONDS = 5  # a page of two megabytes takes 1.5
+MAX_LINK = 2000  # of the one link that is shown beside the text
 MAX_DEPTH = 200  # of elements; what lies deeper is left out
 _LINK_SCHEMES = ("https://", "http://", "mailto:")
 _LINKS = ("href", "src", "cite", "action", "data", "poster", "srcset")
@@ -71,7 +72,7 @@ def _refresh(page: LexborHTMLParser, base: str) -> str | None:
     for meta in page.css("meta[http-equiv][content]"):
         if (meta.attributes.get("http-equiv") or "").strip().lower() == "refresh":
             found = re.search(r"url\s*=\s*[\"']?([^\"']+)", meta.attributes.get("content") or "", re.IGNORECASE)
-            return None if found is None else _absolute(found[1], base)
+            return None if found is None or len(found[1]) > MAX_LINK else _absolute(found[1], base)
     return None
 
 

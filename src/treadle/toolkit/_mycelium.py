@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import ToolError
+from treadle.toolkit._processes import find_program, run_program
 
 if TYPE_CHECKING:
     from treadle.tools import Tool
@@ -24,7 +22,7 @@ def mycelium(timeout_seconds: float = 600.0) -> list[Tool[..., Any]]:
     """
     from treadle.tools import tool
 
-    program = _find("mycelium")
+    program = find_program("mycelium")
     if program is None:
         return []
 
@@ -54,12 +52,6 @@ def mycelium(timeout_seconds: float = 600.0) -> list[Tool[..., Any]]:
     return [list_flows, run_flow, search_memory]
 
 
-def _find(name: str) -> str | None:
-    """Relative folders of `PATH` are left out: an agent that writes files could put a program there."""
-    folders = [folder for folder in os.get_exec_path() if Path(folder).is_absolute()]
-    return shutil.which(name, path=os.pathsep.join(folders)) if folders else None
-
-
 def _argument(name: str, value: str) -> str:
     """`value` as one word that cannot be taken for an option."""
     value = value.strip()
@@ -71,8 +63,6 @@ def _argument(name: str, value: str) -> str:
 
 
 async def _run(program: str, *arguments: str) -> str:
-    from treadle.toolkit._processes import run_program
-
     try:
         ended = await run_program([program, *arguments], max_bytes=MAX_OUTPUT_BYTES)
     except OSError as error:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+import sys
 import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
 _PASS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-PROTECTED_NAMES = (".git", ".treadle", ".mcp.json")
+PROTECTED_NAMES = (".git", ".treadle", ".mcp.json", ".claude")
 
 
 class RefusedError(OSError):
@@ -69,12 +71,16 @@ def status_of(name: str, directory: int) -> os.stat_result | None:
 
 
 class Protection:
-    """Knows the names that nothing is written to or below, and recognises them under other names by their inode."""
+    """Knows the names that nothing is written to or below, and recognises them under other names by their inode.
+
+    The Python environment of this process counts as one of them: what is written there, the process itself would run.
+    """
 
     def __init__(self, names: Collection[str], top: os.stat_result) -> None:
         self._names = tuple(names)
         self._folded = frozenset(map(folded, names))
         self._top = top
+        self._environment = os.stat(sys.prefix)  # noqa: PTH116 - the searcher starts faster without pathlib
 
     def names_one(self, parts: Iterable[str]) -> bool:
         return any(folded(part) in self._folded for part in parts)
@@ -83,21 +89,31 @@ class Protection:
         """Whether `name` in `directory` is protected, or lies in something that is, all the way up to the top."""
         if not self._names:
             return False
-        if folded(name) in self._folded or self._is_one(status_of(name, directory), directory):
+        status = status_of(name, directory)
+        if folded(name) in self._folded or self._is_one(status, directory) or _is_repository(directory, name):
             return True
+        passed = [] if status is None else [status]
         here = os.dup(directory)
         try:
             while not same(status := os.fstat(here), self._top):
                 if _is_repository(here):
                     return True
+                passed.append(status)
                 above = os.open("..", _PASS, dir_fd=here)
                 os.close(here)
                 here = above
                 if same(os.fstat(here), status) or self._is_one(status, here):
                     return True  # beyond the root of all: it was moved out meanwhile
-            return _is_repository(here)
+            return _is_repository(here) or any(same(one, kept) for kept in self._kept(here) for one in passed)
         finally:
             os.close(here)
+
+    def _kept(self, top: int) -> Iterator[os.stat_result]:
+        """What is protected wherever it is: the environment, and what links with protected names at the top lead to."""
+        yield self._environment
+        for name in self._names:
+            with contextlib.suppress(OSError, ValueError):
+                yield os.stat(name, dir_fd=top)
 
     def _is_one(self, status: os.stat_result | None, directory: int) -> bool:
         if status is None:
@@ -106,9 +122,13 @@ class Protection:
         return any(one is not None and same(one, status) for one in found)
 
 
-def _is_repository(directory: int) -> bool:
-    """Whether this is what `.git` usually names: also a bare repository, or the one a `.git` file points to."""
-    return all(status_of(name, directory) is not None for name in ("HEAD", "objects", "refs"))
+def _is_repository(directory: int, coming: str = "") -> bool:
+    """Whether this is what `.git` usually names, or would be with `coming`: a repository, or a worktree's part."""
+
+    def has(name: str) -> bool:
+        return folded(name) == folded(coming) or status_of(name, directory) is not None
+
+    return has("HEAD") and (has("commondir") or (has("objects") and has("refs")))
 
 
 _REASONS = {

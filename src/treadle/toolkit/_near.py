@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ _ALIKE = {
     **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033", '"'),
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
 }
-_MAX_TEXT = 4_000_000
+_MAX_TEXT = 1_000_000  # characters; a second's work
+_MAX_STARTS = 100
 _NOTHING_NEAR = "It must be in the file character for character; read_file shows what is there."
 
 
@@ -83,12 +85,11 @@ def _first_line(text: str, old: str) -> str:
     if len(wanted) == 1 or not wanted[0].strip():
         return _NOTHING_NEAR
     best, length = 0, 0
-    for number, line in enumerate(lines):
-        if line == wanted[0]:
-            same = 1
-            while same < len(wanted) and lines[number + same : number + same + 1] == wanted[same : same + 1]:
-                same += 1
-            best, length = (number, same) if same > length else (best, length)
+    for number in itertools.islice((n for n, line in enumerate(lines) if line == wanted[0]), _MAX_STARTS):
+        same = 1
+        while same < len(wanted) and lines[number + same : number + same + 1] == wanted[same : same + 1]:
+            same += 1
+        best, length = (number, same) if same > length else (best, length)
     if not length:
         return _NOTHING_NEAR
     there = lines[best + length] if best + length < len(lines) else None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 GRACE_SECONDS = 1.0  # how long output is awaited from what the program left running
+
+
+def find_program(name: str) -> str | None:
+    """Where a program is. Relative folders of `PATH` are left out: an agent that writes files could put one there."""
+    folders = [folder for folder in os.get_exec_path() if Path(folder).is_absolute()]
+    return shutil.which(name, path=os.pathsep.join(folders)) if folders else None
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -34,13 +42,11 @@ async def run_program(
     """
     loop = asyncio.get_running_loop()
     transport, program = await loop.subprocess_exec(
-        lambda: _Program(max_bytes), *argv, env=environment, start_new_session=True
+        lambda: Program(max_bytes), *argv, env=environment, start_new_session=True
     )
     try:
         _feed(transport, data)
-        await program.exited.wait()
-        with contextlib.suppress(TimeoutError):  # something that it left behind may hold the pipes for ever
-            await asyncio.wait_for(program.closed.wait(), GRACE_SECONDS)
+        await program.ended()
         code = transport.get_returncode()
         return Outcome(-1 if code is None else code, bytes(program.out[1]), bytes(program.out[2]), program.cut)
     finally:
@@ -68,7 +74,7 @@ def _kill(transport: asyncio.SubprocessTransport) -> None:
             transport.kill()
 
 
-class _Program(asyncio.SubprocessProtocol):
+class Program(asyncio.SubprocessProtocol):
     """Keeps the beginning of what a program writes, and reads on to its end."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -77,6 +83,12 @@ class _Program(asyncio.SubprocessProtocol):
         self.cut = False
         self.exited = asyncio.Event()
         self.closed = asyncio.Event()
+
+    async def ended(self) -> None:
+        """Waits for the end of the program and of its output."""
+        await self.exited.wait()
+        with contextlib.suppress(TimeoutError):  # something that it left behind may hold the pipes for ever
+            await asyncio.wait_for(self.closed.wait(), GRACE_SECONDS)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         kept = self.out[fd]

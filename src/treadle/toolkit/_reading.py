@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 from treadle.errors import ToolError
 from treadle.messages import FilePart
 from treadle.toolkit import _finding
-from treadle.toolkit._encoding import HEAD_BYTES, image_type
+from treadle.toolkit._encoding import HEAD_BYTES, image_type, is_whole_image
 from treadle.toolkit._names import explained, shown
 from treadle.toolkit._text import read_lines
 from treadle.tools import ToolOutput
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from treadle.toolkit.root import Root
 
 MAX_ENTRIES = 1000
-MAX_IMAGE_BYTES = 5 * 1024 * 1024
+MAX_IMAGE_BYTES = 5 * 1024 * 1024 * 3 // 4  # Anthropic takes 5 MiB of base64 (2026)
 MAX_CONTEXT_LINES = 20
 
 
@@ -41,7 +41,7 @@ class Reading:
         self._root = root
         self._number_lines = number_lines
         self._search_seconds = search_seconds
-        self._ripgrep = _finding.ripgrep() if ripgrep else None
+        self._ripgrep = _finding.ripgrep(root) if ripgrep else None
 
     def list_directory(self, path: str = ".") -> str:
         """List a directory: an entry a line, sorted; directories end with a slash, files show their size.
@@ -131,6 +131,8 @@ def _line(entry: Entry) -> str:
 def _image(file: IO[bytes], path: str, media_type: str) -> ToolOutput:
     data = file.read(MAX_IMAGE_BYTES + 1)
     if len(data) > MAX_IMAGE_BYTES:
-        raise ToolError(f"{shown(path)} is an image ({media_type}) of more than {MAX_IMAGE_BYTES >> 20} MiB")
+        raise ToolError(f"{shown(path)} is an image ({media_type}) of more than {MAX_IMAGE_BYTES / 2**20:g} MiB")
+    if not is_whole_image(data, media_type):
+        raise ToolError(f"{shown(path)} begins like an image ({media_type}) and is not a whole one")
     part = FilePart(media_type, data=base64.b64encode(data).decode(), name=path.rpartition("/")[2])
     return ToolOutput(f"{shown(path)} is an image: {media_type}, {len(data)} bytes", files=(part,))

@@ -6,6 +6,7 @@ milliseconds. One request comes as JSON on standard input, one answer goes out a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -31,6 +32,7 @@ MAX_MATCHES = 300
 MAX_TEXT = 40 * 1024
 MAX_FILE_BYTES = 8 * 1024 * 1024
 MAX_LINE = 300
+MAX_MEMORY = 1 << 30
 _WIDE = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")  # how text begins in which ASCII is no ASCII
 
 
@@ -43,12 +45,16 @@ def main(ripgrep: Ripgrep | None) -> None:
     request = json.load(sys.stdin)
     cpu = math.ceil(request["seconds"]) + 2  # if nobody is there any more to kill it
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
+    with contextlib.suppress(ValueError, OSError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     try:
         answer = {"text": respond(request, ripgrep)}
     except (OSError, UnicodeError) as error:
         answer = {"error": explained(error, request["path"])}
     except PatternError as error:
         answer = {"error": str(error)}
+    except MemoryError:
+        answer = {"error": "the search needs too much memory: make the pattern simpler, or name a path or a glob"}
     json.dump(answer, sys.stdout)
 
 

@@ -15,14 +15,18 @@ import signal
 import subprocess
 import sys
 from time import monotonic, sleep
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HEAD_BYTES = TAIL_BYTES = 24 * 1024
 TERM_SECONDS = 0.5  # between asking to end and ending
 STRAGGLER_SECONDS = 0.2  # for a `tee` or the like that ends just after the command
 KILL_SECONDS = 3.0  # after which it is said that something is still alive
 _LOOK_SECONDS = 0.5
-_SUBREAPER, _DEATH_SIGNAL = 36, 1
+_HUNTS = 500
+_DEATH_SIGNAL, _DUMPABLE, _SUBREAPER = 1, 4, 36
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGTTOU", "SIGTTIN")
 _IGNORED = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 
@@ -47,7 +51,7 @@ def processes() -> dict[int, Process]:
     if not sys.platform.startswith("linux"):
         return _listed_by_ps()
     found = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - starts faster than with pathlib
+    for name in reversed(os.listdir("/proc")):  # noqa: PTH208 - starts faster than with pathlib; the youngest may be gone soon
         if name.isdigit() and (process := _read(int(name))) is not None:
             found[process.pid] = process
     return found
@@ -113,22 +117,43 @@ def send(process: Process, number: int) -> None:
             os.close(descriptor)
 
 
-def end_all(ancestor: int, group: int = -1, *, reap: Any = None) -> tuple[int, int]:
-    """Kills the family. How many processes were ended, and how many are still there when the time is over."""
+def end_all(ancestor: int, group: int = -1, *, reap: Callable[[], bool] | None = None) -> tuple[int, int]:
+    """Kills the family. How many processes were ended, and how many are still there when the time is over.
+
+    `reap` takes leave of the caller's children and says whether there are others. It knows for sure that nothing is
+    left: what forks and exits fast enough is in no list of processes.
+    """
     until = monotonic() + KILL_SECONDS
     ended: set[tuple[int, str]] = set()
-    while alive := family(ancestor, group):
+    while (alive := family(ancestor, group)) or (reap is not None and reap()):
         if monotonic() > until:
-            return len(ended), len(alive)
+            return len(ended), len(alive) or 1
+        for number in {one.group for one in alive} - {os.getpgrp()}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(number, signal.SIGKILL)  # a whole group at once cannot fork its way out
         for one in alive:
             send(one, signal.SIGSTOP)  # so that none starts another while its turn has not come
         for one in family(ancestor, group):
             send(one, signal.SIGKILL)
             ended.add((one.pid, one.born))
         if reap is not None:
-            reap()
+            _hunt(reap)
         sleep(0.002)
     return len(ended), 0
+
+
+def _hunt(reap: Callable[[], bool]) -> None:
+    """Kills children that fork and exit in turn. Until it is reaped a child keeps its number, so none is missed."""
+    for _ in range(_HUNTS):
+        if not reap():
+            return
+        try:
+            with open("/proc/thread-self/children", "rb") as file:  # noqa: PTH123 - starts faster than with pathlib
+                children = file.read().split()
+        except OSError:  # this system does not list them
+            return
+        for pid in children:
+            os.kill(int(pid), signal.SIGKILL)
 
 
 class Output:
@@ -172,6 +197,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self._prctl(_SUBREAPER, 1)
+        self._prctl(_DUMPABLE, 0)  # only an administrator reaches into this process, its pipes and its memory
 
     def run(self) -> dict[str, Any]:
         begun = monotonic()
@@ -184,9 +210,12 @@ class Supervisor:
         if reason == "ended":
             self._wait(monotonic() + STRAGGLER_SECONDS, stoppable=False)
         else:
+            self._end_group(signal.SIGTERM)
             for one in family(os.getpid(), group):
-                send(one, signal.SIGTERM)
+                if one.group != self._pid:
+                    send(one, signal.SIGTERM)
             self._wait(monotonic() + TERM_SECONDS, stoppable=False)
+            self._end_group(signal.SIGKILL)
         ended, left = end_all(os.getpid(), group, reap=self._reap)
         self._reap()
         self._drain()
@@ -214,6 +243,12 @@ class Supervisor:
             os.write(2, f"the shell could not be started: {error}\n".encode())
         finally:
             os._exit(127)
+
+    def _end_group(self, number: int) -> None:
+        """Signals the command's own group at once: of many thousands a list would take too long."""
+        if self._status is None:  # else its number may be another's
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, number)
 
     @staticmethod
     def _prctl(option: int, value: int) -> None:

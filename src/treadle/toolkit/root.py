@@ -31,7 +31,8 @@ class Root:
     Paths are relative to it; an absolute one has to begin with the directory's own path. Links are followed as long as
     they stay inside and are relative. `backend` tells what keeps paths inside: the kernel (`openat2`) or a walk of our
     own (`walk`); it is chosen by what there is unless it is named. Writing is refused to or below a name in
-    `protected`, and inside git repositories' own directories whatever their name, unless `protected` is empty.
+    `protected`, inside git repositories' own directories whatever their name, and inside the Python environment that
+    this process runs from, unless `protected` is empty.
     Failures are `OSError`s, a `RefusedError` where only this class forbids it. Safe to use from several threads.
 
     Raises `ConfigError` if there is no such directory, `UnsupportedError` on systems that cannot open a file relative

@@ -157,7 +157,7 @@ async def _markdown(html: str, url: str, folders: list[str]) -> dict[str, Any]:
     # Isolated, without site packages and without an environment: only this script and the two packages.
     argv = [sys.executable, "-I", "-S", _markdown.__file__, *folders]
     ended = await run_program(argv, data=request, max_bytes=16 * MAX_TEXT_BYTES, environment={})
-    if ended.code != 0:
+    if ended.code != 0 or ended.cut:
         raise ToolError(f"{_brief(url)}: the page is too large or too deeply nested to be turned into text")
     page: dict[str, Any] = json.loads(ended.out)
     return page

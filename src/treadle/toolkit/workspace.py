@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from typing import TYPE_CHECKING, Any
 
 from treadle.errors import ConfigError
 from treadle.toolkit._changing import Changing, Edit
+from treadle.toolkit._names import shown
+from treadle.toolkit._preview import difference, visible
 from treadle.toolkit._reading import Reading
 from treadle.toolkit.root import Root
 from treadle.tools import Effect, Tool, tool
@@ -16,8 +17,6 @@ from treadle.tools import Effect, Tool, tool
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
-
-_MAX_DIFF = 1_000_000
 
 
 class Workspace:
@@ -83,7 +82,7 @@ class Workspace:
         What a terminal would not show as it is comes escaped. Raises `ToolError` where the call would fail.
         """
         if name == "run_command":
-            return _visible(f"$ {arguments['command']}")
+            return visible(f"$ {arguments['command']}")
         if name == "write_file":
             plan = self._changing.plan_write(arguments["path"], arguments["content"])
         elif name == "edit_file":
@@ -91,14 +90,7 @@ class Workspace:
             plan = self._changing.plan_edit(arguments["path"], edits)
         else:
             return ""
-        path = arguments["path"]
-        if len(plan.old) + len(plan.new) > _MAX_DIFF:
-            return _visible(f"{path}: {len(plan.old)} characters become {len(plan.new)}")
-        before, after = plan.old.split("\n"), plan.new.split("\n")
+        path = shown(arguments["path"])
         source = path if plan.status is not None else os.devnull
-        return _visible("\n".join(difflib.unified_diff(before, after, source, path, lineterm="")))
-
-
-def _visible(text: str) -> str:
-    """`text` with everything escaped that is not printed as what it is, so that nothing hides what is decided on."""
-    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
+        diff = difference(plan.old, plan.new, source, path)
+        return visible(f"{path}: {len(plan.old)} characters become {len(plan.new)}" if diff is None else diff)

@@ -13,6 +13,8 @@
 
 The suite scripts a server on loopback through `wire`, and looks at what the model makes of it and at what it sends.
 What a model cannot do is skipped by its `Capabilities`, or by `lacks` with a reason. Nothing else is skipped.
+
+The rules of a `Store` are another suite, `StoreConformance`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from treadle.testing.conformance.failing import FailureTests
 from treadle.testing.conformance.history import HistoryTests
 from treadle.testing.conformance.sending import SendingTests
 from treadle.testing.conformance.server import CLOSE, RESET, STALL, Reply, Seen, Server
+from treadle.testing.conformance.stores import StoreConformance
 from treadle.testing.conformance.streaming import StreamTests
 from treadle.testing.conformance.suite import Feature
 
@@ -40,6 +43,7 @@ __all__ = [
     "Seen",
     "Server",
     "Spoken",
+    "StoreConformance",
     "TokenCount",
 ]
 

@@ -1,0 +1,208 @@
+"""The agent of the next run: made when it is needed, and anew once the model or the effort changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime as dt
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from treadle.cli.options import agent_options
+from treadle.errors import ConfigError, MCPError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from treadle import Agent, Event, Model, Tool
+    from treadle.approval import Approve
+    from treadle.cli.calls import Calls
+    from treadle.cli.context import Context
+    from treadle.cli.settings import Settings
+    from treadle.toolkit import Workspace
+
+
+class Agents:
+    """Makes the client's agents. `given` is an agent of the user's own, which keeps its tools and instructions.
+
+    `tap` sees every event of their runs; `note` is told what a person should know.
+
+    Nothing is loaded before the first one is asked for: neither a provider nor the code that speaks HTTP.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: Workspace,
+        context: Context,
+        *,
+        approve: Approve,
+        calls: Calls,
+        given: Agent[Any, Any] | None = None,
+    ) -> None:
+        self.effort: str | None = settings.effort
+        self.given: Agent[Any, Any] | None = given
+        self.servers: list[Any] = []
+        self.tap: Callable[[Event], object] = lambda _: None
+        self.note: Callable[[str], object] = lambda _: None
+        self._settings = settings
+        self._workspace = workspace
+        self.context: Context = context
+        self._approve = approve
+        self._calls = calls
+        self._base_url: str | None = settings.base_url
+        self._name: str | None = settings.model
+        self._made: Agent[Any, Any] | None = None
+        self._holding: asyncio.Task[None] | None = None
+        self._leave = asyncio.Event()
+
+    @property
+    def model(self) -> str:
+        """The model as `provider:name`, as far as it is known before it is asked."""
+        if self._made is not None:
+            return f"{self._made.model.provider}:{self._made.model.name}"
+        if self._name is None and self.given is not None:
+            return f"{self.given.model.provider}:{self.given.model.name}"
+        return self._name or ""
+
+    async def use(self, model: str | None = None, effort: str | None = None) -> None:
+        """Changes the model or the effort from the next run on. Raises `ConfigError` and changes nothing."""
+        before = self._name, self._base_url, self.effort, self._made
+        if model is not None:
+            self._name, self._base_url = model, None
+        if effort is not None:
+            self.effort = effort
+        self._made = None
+        try:
+            await self.agent()
+        except ConfigError:
+            self._name, self._base_url, self.effort, self._made = before
+            raise
+
+    async def agent(self) -> Agent[Any, Any]:
+        """The agent as it is now. Raises `ConfigError` where it cannot be."""
+        if self._made is None:
+            if self._holding is None:
+                await self._start_servers()
+            tools = await self._tools()
+            # In a thread: what it imports for the first time takes long enough to be felt at the prompt.
+            self._made = await asyncio.to_thread(self._make, tools)
+        return self._made
+
+    @property
+    def made(self) -> Agent[Any, Any] | None:
+        """The agent, if there is one by now."""
+        return self._made
+
+    async def close(self) -> None:
+        """Ends the servers, and what the model holds."""
+        self._leave.set()
+        if self._holding is not None:
+            await asyncio.wait([self._holding])
+        if self._made is not None and (aclose := getattr(self._made.model, "aclose", None)) is not None:
+            await aclose()
+
+    def _make(self, tools: Sequence[Tool[..., Any]]) -> Agent[Any, Any]:
+        from treadle import Agent
+
+        if self.given is not None:
+            return self._adopted(self.given)
+        model = self._model()
+        settings = self._settings
+        if self.effort != settings.effort:
+            settings = dataclasses.replace(settings, effort=self.effort)
+        return Agent(
+            model,
+            instructions=self.context.instructions(self._facts(tools)),
+            tools=tools,
+            toolsets=self.servers,
+            approve=self._approve,
+            taps=[self.tap],
+            **agent_options(settings, model),
+        )
+
+    def _adopted(self, given: Agent[Any, Any]) -> Agent[Any, Any]:
+        """The user's own agent as it is, with this client's questions where it has none."""
+        from treadle import Reasoning
+
+        changes: dict[str, Any] = {
+            "taps": (*given.taps, self.tap),
+            "approve": given.approve or self._approve,
+        }
+        if self._name is not None:
+            changes["model"] = self._model()
+        if self.effort is not None:
+            changes["reasoning"] = msgspec.structs.replace(given.reasoning or Reasoning(), effort=self.effort)
+        if given.hooks is not None:
+            changes["hooks"] = {"before_tool": given.hooks.before, "after_tool": given.hooks.after}
+        return dataclasses.replace(given, **changes)
+
+    def _model(self) -> Model:
+        from treadle.cli.choice import choose
+        from treadle.providers import resolve
+
+        if self._name is None:
+            choice = choose(os.environ)
+            self._name, self._base_url = choice.model, choice.base_url
+            self.note(choice.why)
+        provider, _, name = self._name.partition(":")
+        if provider == "local":
+            from treadle.providers.local import LocalModel
+
+            return LocalModel(name, on_load=lambda seconds: self.note(f"loading {Path(name).name} ... {seconds:.0f} s"))
+        return resolve(self._name, base_url=self._base_url)
+
+    def _facts(self, tools: Sequence[Tool[..., Any]]) -> Any:
+        from treadle.cli.context import Facts
+
+        names = {tool.name for tool in tools}
+        return Facts(
+            Path(self._workspace.root.path),
+            dt.datetime.now(tz=dt.UTC).astimezone().date(),
+            writes="asked",
+            commands="asked",
+            network="asked" if names & {"web_fetch", "web_search"} else "no",
+        )
+
+    async def _tools(self) -> list[Tool[..., Any]]:
+        from treadle.toolkit import mycelium, web_fetch, web_search
+
+        settings = self._settings
+        tools = [self._calls.watch(tool, self._workspace) for tool in await self._workspace.tools()]
+        if self.context.skills:
+            tools.append(self.context.skill_tool())
+        if settings.fetch:
+            tools.append(web_fetch())
+        if settings.search_url:
+            tools += web_search(settings.search_url)
+        return [*tools, *(mycelium() if settings.mycelium else [])]
+
+    async def _start_servers(self) -> None:
+        if not self._settings.mcp or self.given is not None:
+            return
+        from treadle.cli.mcp import load_servers
+
+        self.servers = load_servers(self._settings.mcp, self._settings.content)
+        started = asyncio.Event()
+        self._holding = asyncio.get_running_loop().create_task(self._hold(started))
+        await started.wait()
+
+    async def _hold(self, started: asyncio.Event) -> None:
+        """Keeps the servers from here to the end, in one task. One that does not start is told of and left out."""
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                for server in self.servers:
+                    await stack.enter_async_context(server)
+                found = await asyncio.gather(*(server.ready() for server in self.servers), return_exceptions=True)
+                for fault in found:
+                    if isinstance(fault, MCPError):
+                        self.note(str(fault))
+                pairs = zip(self.servers, found, strict=True)
+                self.servers = [server for server, fault in pairs if not isinstance(fault, BaseException)]
+            finally:
+                started.set()
+            await self._leave.wait()

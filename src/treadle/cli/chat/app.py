@@ -1,0 +1,292 @@
+"""The client at a terminal: its prompt, what it draws, and how it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, cast
+
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.output.color_depth import ColorDepth
+
+from treadle.cli.chat.asking import Asking
+from treadle.cli.chat.files import Files
+from treadle.cli.chat.inline import Inline, SteadyOutput, reflows
+from treadle.cli.chat.keys import bindings
+from treadle.cli.chat.layout import STYLES, prompt_layout
+from treadle.cli.chat.prompt import prompt_buffer
+from treadle.cli.chat.screen import Screen
+from treadle.cli.terminal import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TextIO
+
+    from prompt_toolkit.buffer import Buffer
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.output import Output
+
+    from treadle.cli.chat.approvals import Question
+    from treadle.cli.chat.client import Client, Parts
+    from treadle.cli.chat.history import HistoryFile
+    from treadle.cli.chat.view import View
+
+ESCAPE_SECONDS = 0.05  # after which an escape is the key, and not the beginning of a sequence
+SEQUENCE_SECONDS = 0.25
+
+
+class App:
+    """Joins a client with a terminal."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        session: str,
+        view: View,
+        history: HistoryFile,
+        *,
+        source: Input | None = None,
+        output: Output | None = None,
+    ) -> None:
+        from treadle.cli.chat.client import Client
+
+        self.screen: Screen = Screen(
+            view,
+            self,
+            busy=lambda: self.client.conversation.busy,
+            give_back=self.put,
+            changed=self._changed,
+        )
+        self.client: Client = Client(self.screen, parts, session)
+        self.asking: Asking = Asking(parts.approvals, self._preview)
+        find = next(tool for tool in parts.workspace.read_only() if tool.name == "find_files")
+        self.buffer: Buffer = prompt_buffer(self.client, Files(find), history)
+        self._draft: str | None = None
+        self._pastes = self.client.pastes
+        self._output = output if output is not None else _output()
+        self.key_bindings: KeyBindings = bindings(self)
+        self._inline = Inline(
+            reflows=reflows(os.environ),
+            layout=prompt_layout(
+                self.buffer,
+                self._pastes,
+                above=(self._live, self._queue, self._question, self.screen.status),
+                sign=self._sign,
+            ),
+            key_bindings=self.key_bindings,
+            style=STYLES[view.theme],
+            include_default_pygments_style=False,
+            color_depth=ColorDepth.MONOCHROME if view.theme == "none" else None,
+            input=source,
+            output=self._output,
+        )
+        self._inline.ttimeoutlen = ESCAPE_SECONDS
+        self._inline.timeoutlen = SEQUENCE_SECONDS
+
+    async def run(self, banner: Sequence[str] = (), begin: Callable[[], None] = lambda: None) -> int:
+        """Runs until the person leaves; the exit code. Whatever was started has ended then."""
+        loop = asyncio.get_running_loop()
+        with self._signals(loop), _printed_above(self.screen):
+            self.screen.output("\n".join(banner))
+            leaving = loop.create_task(self._leave_when_asked())
+            begin()
+            try:
+                code = await self._inline.run_async(set_exception_handler=False)
+            except EOFError:  # the terminal is gone
+                code = 128 + signal.SIGHUP
+            finally:
+                leaving.cancel()
+                self._inline.settle()
+                await self.client.close()
+                self.screen.close()
+        return code
+
+    # What keys do
+
+    def enter(self) -> None:
+        """Sends what is typed, or goes on in a new line behind a backslash."""
+        if self.asking.stage == "reason":
+            self.asking.deny(self._pastes.whole(self.buffer.text))
+            self.buffer.reset()
+            return
+        state = self.buffer.complete_state
+        if state is not None and state.current_completion is not None:
+            self.buffer.complete_state = None
+            if not self.buffer.text.startswith("/") or self.buffer.text.endswith(" "):
+                return
+        text = self.buffer.text
+        if text.endswith("\\"):
+            self.buffer.cursor_position = len(text)
+            self.buffer.delete_before_cursor()
+            self.buffer.insert_text("\n")
+            return
+        self._take(self.client.enter)
+
+    def steer(self) -> None:
+        """Says what is typed before the next step of the run that goes on."""
+        self._take(self.client.steer)
+
+    def answer(self, key: str) -> None:
+        """Answers the question that is asked."""
+        if key == "v":
+            self.print_above(self.asking.whole())
+        else:
+            self.asking.press(key, self.screen.error)
+        self.redraw()
+
+    def put(self, text: str) -> None:
+        """Puts a text into the prompt, in front of what is there."""
+        there = self.buffer.text
+        self.buffer.text = f"{text}\n{there}" if there else text
+        self.buffer.cursor_position = len(self.buffer.text)
+
+    def take_back(self) -> None:
+        """Puts what waits and was said last into the prompt."""
+        self.put(self.client.conversation.take_back() or "")
+
+    def edit(self) -> None:
+        """Opens the prompt in the person's editor, pastes and all."""
+        self.buffer.text = self._pastes.whole(self.buffer.text)
+        self.screen.away = True
+        task = self.buffer.open_in_editor()
+        task.add_done_callback(self._edited)
+
+    def leave(self, code: int = 0) -> None:
+        """Ends the client."""
+        if self._inline.is_running and self._inline.future is not None and not self._inline.future.done():
+            self._inline.exit(result=code)
+
+    # What the screen writes on
+
+    def print_above(self, lines: Sequence[str]) -> None:
+        """Puts finished lines above what is drawn."""
+        self._inline.print_above(lines)
+
+    def redraw(self) -> None:
+        """Draws what is below again, soon."""
+        self._inline.invalidate()
+
+    def resized(self) -> None:
+        """Draws anew for the size that the terminal has now."""
+        self._inline.resized()
+
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        size: Size = self._output.get_size()
+        return size.columns, size.rows
+
+    # What is drawn
+
+    def _live(self) -> list[str]:
+        return [] if self.asking.question is not None else self.screen.live()
+
+    def _queue(self) -> list[str]:
+        waiting = [self._pastes.shown(text) for text in self.client.conversation.queue]
+        width = max(4, self.size()[0] - 1)
+        return [one_line(f"waits: {text}", width) for text in waiting[-3:]]
+
+    def _question(self) -> list[str]:
+        return self.asking.lines(self.size()[1] - 4)
+
+    def _preview(self, question: Question) -> list[str]:
+        return self.screen.view.approval(
+            question.request.name, question.request.args, self.size()[0], change=question.preview
+        )
+
+    def _sign(self) -> str:
+        return {"choice": "?", "rule": "?", "reason": "!"}.get(self.asking.stage, ">")
+
+    def _changed(self) -> None:
+        parts = self.client.parts
+        self.screen.view.model = parts.agents.model
+        self.screen.view.mode = parts.rules.mode
+        if self.asking.question is None:
+            if self._draft is not None:
+                draft, self._draft = self._draft, None
+                self.put(draft)
+        elif (seconds := self.asking.seconds_left) > 0:
+            asyncio.get_running_loop().call_later(seconds, self._arm)
+
+    def _arm(self) -> None:
+        """The question can be answered now: what was being typed is kept for later."""
+        if self.asking.stage == "choice" and self.buffer.text and self._draft is None:
+            self._draft = self.buffer.text
+            self.buffer.reset()
+        self.redraw()
+
+    def _take(self, say: Callable[[str], None]) -> None:
+        text = self.buffer.text
+        self.buffer.reset(append_to_history=bool(text.strip()))
+        say(text)
+
+    def _edited(self, _: object) -> None:
+        self.screen.away = False
+        self.buffer.text = self._pastes.fold(self.buffer.text.removesuffix("\n"))
+        self.buffer.cursor_position = len(self.buffer.text)
+        self.screen.flush()
+
+    # How it is left
+
+    async def _leave_when_asked(self) -> None:
+        await self.client.leaving.wait()
+        self.leave()
+
+    @contextlib.contextmanager
+    def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Leaves in order at a signal that would end the program, and when the terminal is gone."""
+        if isinstance(self._output, SteadyOutput):
+            self._output.on_gone = lambda: self.leave(128 + signal.SIGHUP)
+        numbers = (signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.getsignal(number) for number in numbers}
+        for number in numbers:
+            loop.add_signal_handler(number, self.leave, 128 + number)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+                signal.signal(number, before[number])
+
+
+def _output() -> SteadyOutput:
+    def size() -> Size:
+        try:
+            columns, rows = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1)
+        except OSError:
+            columns, rows = 80, 24
+        return Size(rows=rows or 24, columns=columns or 80)
+
+    return SteadyOutput(sys.stdout, size, term=os.environ.get("TERM"), enable_cpr=False)
+
+
+@contextlib.contextmanager
+def _printed_above(screen: Screen) -> Iterator[None]:
+    """Whatever prints meanwhile, a tool for instance, prints above the prompt."""
+    loop = asyncio.get_running_loop()
+    stream = cast("TextIO", _Lines(lambda line: loop.call_soon_threadsafe(screen.output, line)))
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+        yield
+
+
+class _Lines(io.TextIOBase):
+    """Takes text and gives whole lines on."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        super().__init__()
+        self._say = say
+        self._rest = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._say(line)
+        return len(text)

@@ -1,0 +1,122 @@
+"""The lower edge of the terminal: lines go up into its scrollback for good, and only what is below is drawn again."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.utils import get_cwidth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_TOGETHER, _DONE = "\x1b[?2026h", "\x1b[?2026l"  # synchronized output, which other terminals ignore
+# Terminals that wrap the rows on their screen anew when they become narrower, by a variable that they set.
+_REFLOWING = ("TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "WT_SESSION", "WEZTERM_PANE")
+_REFLOWING_PROGRAMS = ("iTerm.app", "Apple_Terminal", "vscode", "WezTerm", "ghostty")
+
+
+class SteadyOutput(Vt100_Output):
+    """An output that may be held, so that what belongs together reaches the terminal at once.
+
+    A terminal that is gone takes nothing more, and `on_gone` is called.
+    """
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.on_gone: Callable[[], object] = lambda: None
+        self._held = False
+        self._gone = False
+
+    def hold(self) -> None:
+        """Keeps everything until `release`."""
+        if not self._held:
+            self._held = True
+            self.write_raw(_TOGETHER)
+
+    def release(self) -> None:
+        """Lets everything through."""
+        if self._held:
+            self._held = False
+            self.write_raw(_DONE)
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes, unless it is held."""
+        if self._held:
+            return
+        if self._gone:
+            self._buffer.clear()
+            return
+        try:
+            super().flush()
+        except OSError:
+            self._gone = True
+            self.on_gone()
+
+
+class Inline(Application[int]):
+    """An application that is drawn below the lines it prints, and leaves nothing else behind."""
+
+    def __init__(self, *, reflows: bool, **options: Any) -> None:
+        super().__init__(full_screen=False, erase_when_done=True, **options)
+        self._reflows = reflows
+        self._drawn_width = 0
+        self.after_render += self._drawn
+
+    def print_above(self, lines: Sequence[str]) -> None:
+        """Puts finished lines, SGR sequences and all, above what is drawn. Nothing ever takes them back."""
+        if not lines:
+            return
+        output = self.output
+        if isinstance(output, SteadyOutput) and self.is_running:
+            output.hold()
+        if self.is_running:
+            self.renderer.erase()
+        for line in lines:
+            output.write_raw(f"{line}\x1b[0m\r\n" if "\x1b" in line else f"{line}\r\n")
+        if self.is_running:
+            self.invalidate()
+        output.flush()
+
+    def settle(self) -> None:
+        """Lets through what is held."""
+        if isinstance(self.output, SteadyOutput):
+            self.output.release()
+
+    def _drawn(self, _: object) -> None:
+        self._drawn_width = self.output.get_size().columns
+        self.settle()
+
+    def resized(self) -> None:
+        """The terminal has another size."""
+        if self.context is not None:
+            self.context.copy().run(self._on_resize)
+
+    def _on_resize(self) -> None:
+        """Erases what is drawn, as far up as the terminal has moved it by wrapping it anew, and draws it again."""
+        if self._reflows:
+            with contextlib.suppress(AttributeError):
+                self.output.cursor_up(self._rows_more())
+        super()._on_resize()
+
+    def _rows_more(self) -> int:
+        """How many rows more what is above the cursor takes in a terminal that has become narrower."""
+        screen, width = self.renderer.last_rendered_screen, self.output.get_size().columns
+        if screen is None or width >= self._drawn_width:
+            return 0
+        cursor = screen.get_cursor_position(self.layout.current_window)
+        more = cursor.x // width
+        for row in range(cursor.y):
+            cells = [
+                column + get_cwidth(cell.char) for column, cell in screen.data_buffer[row].items() if cell.char != " "
+            ]
+            more += max(0, -(-max(cells, default=0) // width) - 1)
+        return more
+
+
+def reflows(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal is one that wraps its rows anew. Of others it is not known, and none is assumed."""
+    return any(name in environ for name in _REFLOWING) or environ.get("TERM_PROGRAM") in _REFLOWING_PROGRAMS

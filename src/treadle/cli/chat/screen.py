@@ -1,0 +1,165 @@
+"""The face of a conversation: lines that are finished go above, and what goes on is drawn anew a few times a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from treadle.cli.terminal import LONGEST, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from treadle import Event, Message
+    from treadle.cli.chat.view import View
+
+TICK_SECONDS = 1 / 12
+HINT_SECONDS = 2.0
+
+
+class Paper(Protocol):
+    """Where lines end up."""
+
+    def print_above(self, lines: Sequence[str]) -> None:
+        """Puts finished lines above what is drawn."""
+
+    def redraw(self) -> None:
+        """Draws what is below again, soon."""
+
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+
+
+class Screen:
+    """What is shown of a conversation. `give_back` takes what will not be said by itself, for the prompt.
+
+    `away`: the terminal is somebody else's for now, an editor's for instance; lines wait until it is back.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        paper: Paper,
+        *,
+        busy: Callable[[], bool],
+        give_back: Callable[[str], None],
+        changed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.view: View = view
+        self.away: bool = False
+        self._paper = paper
+        self._busy = busy
+        self._take_back = give_back
+        self._on_change = changed
+        self._clock = clock
+        self._lines: list[str] = []
+        self._live: list[str] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._hint = ("", 0.0)
+
+    # What is told
+
+    def event(self, event: Event) -> None:
+        """Shows how the log goes on, at the next tick."""
+        self._lines += self.view.feed(event, self._clock(), self.width)
+        self._tick_soon()
+
+    def user(self, text: str) -> None:
+        """Shows what the person said."""
+        self._add(self.view.user(text, self.width))
+
+    def output(self, text: str) -> None:
+        """Shows lines as they are, but for what a terminal would obey."""
+        self._add(self.view.note(text.removesuffix("\n"), self.width))
+
+    def note(self, text: str) -> None:
+        """Shows a line."""
+        self._add(self.view.note(one_line(text, LONGEST), self.width))
+
+    def error(self, text: str) -> None:
+        """Shows what went wrong, in a line."""
+        self._add(self.view.error(one_line(text, LONGEST), self.width))
+
+    def replay(self, messages: Sequence[Message]) -> None:
+        """Shows an earlier conversation."""
+        self._add(self.view.replay(messages, self.width))
+
+    def give_back(self, text: str) -> None:
+        """Hands over what will not be said by itself."""
+        self._take_back(text)
+
+    def changed(self) -> None:
+        """Draws again what is below."""
+        self._on_change()
+        self.flush()
+        if self._busy():
+            self._tick_soon()
+
+    def cost(self) -> str:
+        """What was spent, in words."""
+        usage = self.view.usage
+        cached = f", {usage.cache_read_tokens:,} read from the cache" if usage.cache_read_tokens else ""
+        return (
+            f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cached}; {self.view.cost or 'cost unknown'}"
+        )
+
+    def hint(self, text: str) -> None:
+        """Says something for two seconds, where the status stands."""
+        self._hint = (text, self._clock() + HINT_SECONDS)
+        asyncio.get_running_loop().call_later(HINT_SECONDS, self._paper.redraw)
+        self._paper.redraw()
+
+    # What is drawn
+
+    @property
+    def width(self) -> int:
+        """The columns there are."""
+        return self._paper.size()[0]
+
+    def live(self) -> list[str]:
+        """The lines of what goes on, as of the last tick."""
+        rows = self._paper.size()[1]
+        return self._live[-max(0, rows - 4) :] if rows > 5 else []
+
+    def status(self) -> list[str]:
+        """The status line, or the hint in its place."""
+        columns, rows = self._paper.size()
+        if rows < 3:
+            return []
+        text, until = self._hint
+        line = text[: columns - 1] if self._clock() < until else self.view.status(self._clock(), columns - 1)
+        return [*([""] if rows > 8 else []), line]
+
+    def flush(self) -> None:
+        """Prints what is finished and draws what goes on."""
+        if self.away:
+            return
+        lines, self._lines = self._lines, []
+        columns, rows = self._paper.size()
+        self._live = self.view.live(self._clock(), columns, max(1, rows - 6)) if self._busy() else []
+        self._paper.print_above(lines)
+        self._paper.redraw()
+
+    def close(self) -> None:
+        """Prints what is left; nothing is drawn any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        lines, self._lines = self._lines, []
+        self._paper.print_above(lines)
+
+    def _add(self, lines: Iterable[str]) -> None:
+        self._lines += lines
+        self.flush()
+
+    def _tick_soon(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.flush()
+        if self._busy():
+            self._tick_soon()

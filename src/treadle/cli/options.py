@@ -1,0 +1,25 @@
+"""What of the settings an agent is made with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle import Model
+    from treadle.cli.settings import Settings
+
+
+def agent_options(settings: Settings, model: Model) -> dict[str, Any]:
+    """The options of an `Agent` that settings decide on: limits, length of answers, reasoning, compaction."""
+    from treadle import Reasoning
+
+    options: dict[str, Any] = {"limits": settings.limits}
+    if settings.max_output_tokens is not None:
+        options["max_output_tokens"] = settings.max_output_tokens
+    if settings.effort is not None or (settings.show_reasoning and model.capabilities.reasoning):
+        options["reasoning"] = Reasoning(effort=settings.effort, show=settings.show_reasoning)
+    if settings.context_tokens is not None:
+        from treadle.compaction import compact
+
+        options["wrap_model"] = compact(max(1, int(settings.context_tokens * settings.compact_at)))
+    return options
