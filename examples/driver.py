@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 Event = dict[str, Any]
 
@@ -19,7 +21,7 @@ class Treadle:
 
     def __init__(self, *options: str, decide: Callable[[Event], Event]) -> None:
         command = [sys.executable, "-m", "treadle", "run", "--json", *options]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
         self._decide = decide
 
     def ask(self, prompt: str, **more: Any) -> Iterator[Event]:

@@ -183,6 +183,8 @@ def plain_function(function: Any) -> Callable[..., Any]:
     """`function`, if a tool can be made of it. Raises `ConfigError`."""
     if isinstance(function, staticmethod):
         function = function.__func__
+    if isinstance(function, list | tuple):
+        raise ConfigError("a list of tools is no tool: put a * in front of it, like tools=[*these, that]")
     if isinstance(function, type | classmethod) or not callable(function):
         raise ConfigError(f"a tool is made of a function, and {function!r:.80} is none: write one that calls it")
     plain: Callable[..., Any] = function

@@ -149,8 +149,10 @@ class Agent(AgentConfig, Generic[DepsT, OutputT]):
         approve: Approve | None = None,
         hooks: Mapping[str, Sequence[Hook]] | None = None,
     ) -> None:
-        if isinstance(tools, Tool) or callable(tools):
-            raise ConfigError("tools is a list: write tools=[...] also for one")
+        if isinstance(tools, Tool) or callable(tools) or not hasattr(tools, "__iter__"):
+            raise ConfigError("tools is a list: write tools=[...] also for one, and toolsets=[...] for a toolset")
+        if not hasattr(toolsets, "__iter__"):
+            raise ConfigError("toolsets is a list: write toolsets=[...] also for one")
         super().__init__(
             model=as_model(model),
             name=encodable(name) if isinstance(name, str) else name,

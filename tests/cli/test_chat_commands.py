@@ -206,12 +206,16 @@ async def test_commands_and_skills_of_the_user_put_their_text_into_the_conversat
     (home / "commands").mkdir(parents=True)
     (home / "commands" / "review.md").write_text("Review $ARGUMENTS with care.")
     (home / "skills" / "weave").mkdir(parents=True)
-    (home / "skills" / "weave" / "SKILL.md").write_text("---\nname: weave\ndescription: How to weave\n---\nOver, under.\n")
+    (home / "skills" / "weave" / "SKILL.md").write_text(
+        "---\nname: weave\ndescription: How to weave\n---\nOver, under.\n"
+    )
     model = ScriptedModel("One.", "Two.")
     client, face = make_client(tmp_path, model)
     await do(client, "/review a.py", "/skill:weave a scarf", "/help")
     assert words(model.requests[0].messages) == ["Review a.py with care."]
-    assert "Over, under." in words(model.requests[1].messages)[-1] and words(model.requests[1].messages)[-1].endswith("a scarf")
+    assert "Over, under." in words(model.requests[1].messages)[-1] and words(model.requests[1].messages)[-1].endswith(
+        "a scarf"
+    )
     assert "user: [/review a.py]" in face.said and "user: [skill weave] a scarf" in face.said
     assert "/skill:weave" in face.said[-1] and "/review" in face.said[-1]
     await client.close()

@@ -74,7 +74,7 @@ def test_rules_decide_and_what_they_leave_open_is_denied_with_the_rule_that_woul
     assert outcome.code == 0 and not (treadle.folder / "made").exists()
     told = [message["content"] for message in server.bodies[-1]["messages"] if message["role"] == "tool"]
     assert told[0].startswith("one\n") and all(content.startswith("Not run, it was denied: ") for content in told[1:])
-    assert "A rule of the user denies this" in told[3] and "Nobody can be asked" in told[1]
+    assert "A rule denies this: run_command(echo secret *)" in told[3] and "Nobody can be asked" in told[1]
     assert (
         "nobody can be asked about run_command here; to allow it add run_command(touch made) to permissions.allow in "
         f"{treadle.home}/config.toml, or give --allow-commands\n"
@@ -182,23 +182,14 @@ def test_what_does_not_go_together_is_one_line(treadle, options, said):
 
 
 def test_two_clients_of_one_session_are_told(treadle, chat):
-    server = chat(["", STALL], text("never"))
+    server = chat([{"content": "I beg"}, STALL], text("never"))
     first = treadle.start("run", *server.model, "--session", "one", "hi")
-    wait_until_asked(server)
+    wait_for(first, first.stdout, b"I beg")
     second = treadle("run", *server.model, "--session", "one", "hi")
     assert second.code == 1 and len(server.bodies) == 1
     assert str(first.pid) in second.err.splitlines()[-2] and second.err.splitlines()[-2].startswith("treadle: ")
     first.terminate()
     assert finish(first).code == 143
-
-
-def wait_until_asked(server) -> None:
-    import time
-
-    deadline = time.monotonic() + 60
-    while not server.bodies:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # A hostile repository
@@ -387,12 +378,13 @@ def test_bad_lines_are_answered_and_end_nothing(treadle):
     assert driven.end().code == 0
 
 
-def test_a_run_that_breaks_says_so_and_the_next_one_can_work(treadle, chat, serve):
-    server = chat()
-    driven = Driven(treadle, *server.model)
-    driven.say(type="prompt", text="go")
-    last = driven.until("run_finish")[-1]
-    assert last["stop"] == "error" and last["error"]
+def test_a_run_that_breaks_says_so_and_the_next_one_can_be_asked_for(treadle, chat, serve):
+    chat()
+    driven = Driven(treadle, "-m", "openai-chat:tiny", "--base-url", serve({}).url)
+    for _ in range(2):
+        driven.say(type="prompt", text="go")
+        last = driven.until("run_finish")[-1]
+        assert last["stop"] == "error" and last["error"]
     assert driven.end().code == 1
 
 

@@ -163,6 +163,14 @@ def test_auto_edit_asks_about_the_programs_own_files(desk):
     assert known.judge(desk.edit("srcs/app.py")) == Allow()
 
 
+def test_without_a_root_paths_are_taken_as_they_are_written(desk):
+    known = Permissions("auto-edit", rules_of(deny=["edit_file(secret/**)"]))
+    assert known.judge(desk.edit("src/app.py")) == Allow()
+    assert isinstance(known.judge(desk.edit("src/../secret/x")), Deny)
+    for path in ("/src/app.py", "../app.py", "src/../../x", ".env"):
+        assert known.judge(desk.edit(path)) is None
+
+
 def test_a_tool_of_an_edits_name_that_does_not_just_write_is_asked_about(desk):
     from treadle import tool
 
@@ -444,6 +452,7 @@ def test_why_a_call_runs_is_asked_about_or_is_denied(desk):
     assert known.explain("read_file(src/app.py)") == ["It runs: the tool only reads."]
     assert known.explain("web_fetch(https://x.org/)") == ["It is asked about: ask web_fetch(x.org), from user ask."]
     assert known.explain("edit_file(src/app.py)") == ["It is asked about: no rule covers it."]
+    assert "is not plain" in known.explain("pay(5)")[0]  # a function's definition, to a shell
     known.mode = "auto-edit"
     assert "auto-edit" in known.explain("edit_file(src/app.py)")[0]
     assert "settings, secrets" in known.explain("edit_file(.env)")[0]

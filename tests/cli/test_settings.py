@@ -203,6 +203,7 @@ def test_paths_begin_at_the_file_that_names_them(machine):
         ("mode = 'yolo'", r"by the flag --mode yolo only"),
         ("[profile.p]\nmode = 'yolo'", r"by the flag --mode yolo only"),
         ("base_url = 'ftp://x'", r"base_url is an address"),
+        ("base_url = 'http://me@127.0.0.1/v1'", r"base_url is an address without a user"),
         ("mcp = 'a.json'", r"mcp is a list of texts"),
         ("mcp = [1]", r"mcp is a list of texts"),
         ("env = ['A-B']", r"env is a list of names"),

@@ -143,6 +143,19 @@ def test_trust_shows_what_a_directory_would_do_and_is_not_given_where_nobody_is_
     assert not (program.folder / "pwned").exists()
 
 
+def test_what_cannot_be_trusted_or_read_is_told(program):
+    project(program, "x = [")
+    (program.folder / ".mcp.json").write_text("[")
+    out = program("trust", "--yes").out
+    assert "its settings cannot be read: project .treadle/config.toml is no TOML" in out
+    assert "they cannot be read" in out
+    (program.folder / ".treadle" / "/".join("d" * 20)).mkdir(parents=True)
+    (program.folder / ".treadle" / "/".join("d" * 20) / "x").touch()
+    code, out, err = program("trust", "--yes")
+    assert (code, out) == (1, "")
+    assert "cannot be trusted: the directories" in err
+
+
 def test_a_directory_that_brings_nothing_needs_no_trust(program):
     for option in ([], ["--status"], ["--yes"]):
         code, out, _ = program("trust", *option)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from treadle import ConfigError
+from treadle.cli.mcp import load_servers
 from treadle.cli.settings import Trust, load_settings, paths, read_project
 from treadle.cli.settings._project import KEPT_BYTES, MAX_FILES
 
@@ -306,3 +307,13 @@ def test_a_directory_without_such_files_has_nothing_to_trust(trust, tmp_path):
     (tmp_path / "plain").mkdir()
     project = trust.look(tmp_path / "plain")
     assert (project.files, project.problem, project.trusted) == ({}, "", False)
+
+
+def test_the_servers_of_a_project_are_those_that_were_looked_at(trust, root):
+    (root / ".mcp.json").write_text('{"mcpServers": {"shown": {"command": "true"}}}')
+    trust.trust(root)
+    project = trust.look(root)
+    (root / ".mcp.json").write_text('{"mcpServers": {"swapped": {"command": "true"}}}')
+    environ = {"TREADLE_HOME": str(root.parent / "home")}
+    settings = load_settings(root=root, flags={}, environ=environ, project=project)
+    assert [server.name for server in load_servers(settings.mcp, settings.content)] == ["shown"]

@@ -152,9 +152,11 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_in_it_steers_one(text, w
 @given(texts, st.sampled_from([10, 20, 40, 80]))
 def test_a_terminal_draws_each_line_in_a_row_of_its_own(text, width):
     lines = whole(text, width, "dark")
-    screen = pyte.Screen(width, len(lines) + 5)
-    pyte.Stream(screen).feed("".join(f"{number % 10}\r{line}\r\n" for number, line in enumerate(lines)))
+    # One column more: pyte wraps a full line before a combining character.
+    screen = pyte.Screen(width + 1, len(lines) + 5)
+    pyte.Stream(screen).feed("".join(f"{line}\r\n" for line in lines))
     assert screen.cursor.y == len(lines)
+    assert all(screen.buffer[row][width].data[0] == " " for row in range(len(lines)))
 
 
 @given(texts, widths)

@@ -6,6 +6,8 @@ import asyncio
 import json
 import logging
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -300,3 +302,24 @@ async def test_what_a_server_says_of_an_error_is_one_bounded_line_of_printable_t
 async def test_a_note_of_progress_is_bounded_too():
     events = await events_of(Agent(ScriptedModel(call("chatter"), "done"), toolsets=[chaos()]))
     assert [len(event.message) for event in only(events, ToolProgress)] == [2_000]
+
+
+NOBODY_LISTENS = """
+import asyncio, sys
+from treadle.mcp import MCPServer
+
+async def main():
+    async with MCPServer.stdio(sys.executable, ["-S", "-E", sys.argv[1]], name="chaos") as server:
+        tools = {tool.name: tool for tool in await server.tools()}
+        print((await tools["mumble"].invoke({})).content)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_a_server_gets_wrong_is_printed_by_nobody():
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", NOBODY_LISTENS, str(CHAOS), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (out, err) == (b"said\n", b"")

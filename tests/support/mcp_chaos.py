@@ -40,6 +40,7 @@ tools: list[str] = [
     "surrogate",
     "depth",
     "chatter",
+    "mumble",
 ]
 
 
@@ -201,6 +202,11 @@ def depth(number: int, arguments: dict, meta: dict) -> None:
     answer(number, {"content": [{"type": "text", "text": "deep"}], "structuredContent": nested(arguments["levels"])})
 
 
+def mumble(number: int, arguments: dict, meta: dict) -> None:
+    send({"method": "notifications/progress", "params": {"progressToken": {}, "progress": "some"}})
+    text(number, "said")
+
+
 def chatter(number: int, arguments: dict, meta: dict) -> None:
     told = {"progressToken": meta["progressToken"], "progress": 1, "message": "m" * 100_000}
     send({"method": "notifications/progress", "params": told})
@@ -250,6 +256,7 @@ TOOLS = {
         surrogate,
         depth,
         chatter,
+        mumble,
     )
 }
 

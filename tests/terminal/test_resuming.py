@@ -54,12 +54,12 @@ def test_after_kill_9_in_a_command_the_command_is_ended_and_the_conversation_is_
     assert server.missed == 0
 
 
-def test_a_second_client_on_the_session_is_told(chat, start, provider):
+def test_a_second_client_on_the_session_is_told(chat, provider):
     server = provider(words("Hello."))
     first = chat(server)
     first.say("first question")
     first.has("Hello.")
-    second = start("chat", *server.model, "--continue")
+    second = chat(server, "--continue")
     second.has(f"process {first.process.pid}", "copy")
     second.press("ctrl-d")
     assert second.ends() == 0

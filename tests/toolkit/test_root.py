@@ -329,6 +329,12 @@ def test_links_are_renamed_and_removed_themselves(root: Root, folder: Path, outs
 # What is protected
 
 
+@pytest.mark.parametrize("options", [{"protected": ".env"}, {"backend": "chroot"}])
+def test_options_that_would_not_protect_as_they_seem_to_are_refused(folder: Path, options):
+    with pytest.raises(ConfigError, match="list of names"):
+        Root(folder, **options)
+
+
 @pytest.mark.parametrize(
     "path",
     [".git/config", ".git/hooks/new", ".GIT/config", ".git", ".Git", ".g\u200cit/config", ".git./config", ".git /config",

@@ -185,6 +185,7 @@ def test_an_address_that_is_none_is_refused_at_once(url: str):
 
 
 def test_the_tool_only_reads_and_takes_a_query_and_nothing_else():
+    assert web_search(None) == web_search(" ") == []  # as an environment without it says
     [tool] = web_search("http://127.0.0.1:8888")
     assert (tool.name, tool.effect) == ("web_search", "read")
     assert list(tool.input_schema["properties"]) == ["query"]

@@ -34,6 +34,16 @@ async def test_a_workspace_is_a_toolset_and_runs_commands_only_where_that_is_all
     assert [tool.name for tool in Workspace(folder, allow_commands=True).read_only()] == NAMES[:4]
 
 
+def test_a_workspace_in_the_wrong_place_is_refused_with_the_right_one(folder: Path):
+    workspace, model = Workspace(folder), ScriptedModel("done")
+    with pytest.raises(ConfigError, match=r"toolsets=\[\.\.\.\] for a toolset"):
+        Agent(model, tools=workspace)
+    with pytest.raises(ConfigError, match="toolsets is a list"):
+        Agent(model, toolsets=workspace)
+    with pytest.raises(ConfigError, match=r"put a \* in front of it"):
+        Agent(model, tools=[workspace.read_only()])
+
+
 async def test_every_tool_declares_what_it_does_to_the_world(desk: Desk):
     effects = {name: str(tool.effect) for name, tool in desk.tools.items()}
     assert effects == {
@@ -100,8 +110,11 @@ async def test_a_workspace_serves_runs_at_the_same_time_and_one_after_the_other(
 
 @pytest.mark.parametrize(
     "options",
-    [{"search_seconds": 0}, {"search_seconds": float("inf")}, {"environment": {"A": 1}}, {"environment": {"A": "\0"}}],
-)
+    [
+        {"search_seconds": 0}, {"search_seconds": float("inf")}, {"search_seconds": "5"}, {"environment": {"A": 1}},
+        {"environment": {"A": "\0"}}, {"environment": {"A=B": ""}}, {"environment": {"": "x"}}, {"environment": ["A"]},
+    ],
+)  # fmt: skip
 def test_settings_that_cannot_be_are_refused(folder: Path, options):
     with pytest.raises(ConfigError):
         Workspace(folder, **options)
@@ -123,6 +136,21 @@ async def test_a_preview_shows_what_a_call_would_change_and_changes_nothing(fold
     with pytest.raises(ToolError, match="not found"):
         show("edit_file", {"path": "README.md", "edits": [{"old_text": "nothing", "new_text": ""}]})
     assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("write_file", {}),
+        ("write_file", {"path": "x", "content": 1}),
+        ("edit_file", {"path": "README.md", "edits": [{"old": "x"}]}),
+        ("edit_file", {"path": "README.md", "edits": "x"}),
+        ("run_command", {"command": ["ls"]}),
+    ],
+)
+def test_a_preview_of_a_call_that_cannot_be_says_so(desk: Desk, name, arguments):
+    with pytest.raises(ToolError, match="cannot be called like this"):
+        desk.workspace.preview(name, arguments)
 
 
 def test_a_preview_hides_nothing_behind_control_characters(desk: Desk):

@@ -27,8 +27,9 @@ exit codes:
 """
 
 MODELS = """\
-without -m the model is, in this order: TREADLE_MODEL, that of a provider whose key is set, that of a local server
-(Ollama, LM Studio, llama.cpp), or offline:demo, a stand-in of fixed rules. Standard error says which.
+without -m the model is, in this order: that of the settings (TREADLE_MODEL), that of a provider whose
+key is set, that of a local server (Ollama, LM Studio, llama.cpp), or offline:demo, a stand-in of fixed rules. Standard
+error says which.
 """
 
 

@@ -103,6 +103,8 @@ class Toolbox:
         return {name for flag, names in by_flag.items() if typed.get(flag) for name in names}
 
     def _condition(self) -> str:
+        if self._settings.mode == "yolo":
+            return "asks about nothing (mode yolo)"
         if self._asks:
             return "asks first"
         words = {self._word(CHANGES), self._word((COMMAND,))}
@@ -152,6 +154,13 @@ class Toolbox:
             return "asked"
         return "yes" if free or self._sure or self.granted.issuperset(names) else "ruled"
 
+    def _network(self, names: set[str]) -> Word:
+        if not names & {"web_fetch", "web_search"}:
+            return "no"
+        if "web_fetch" not in names or self._sure or "web_fetch" in self.granted or self._settings.mode == "yolo":
+            return "yes"
+        return "asked" if self._attended else "ruled"
+
     def _explicit(self, names: tuple[str, ...]) -> bool | None:
         return self._settings.allow_commands if names == (COMMAND,) else self._settings.allow_writes
 
@@ -164,7 +173,7 @@ class Toolbox:
             dt.datetime.now().astimezone().date(),
             writes=self._word(CHANGES),
             commands=self._word((COMMAND,)),
-            network="yes" if names & {"web_fetch", "web_search"} else "no",
+            network=self._network(names),
         )
 
 

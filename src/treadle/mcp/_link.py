@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
@@ -34,6 +35,10 @@ _GONE_SECONDS = 1.0
 _LOST = ("Connection closed", "SSE stream ")  # the SDK's own words; many servers use its code for any error of theirs
 _SHOWN = 500  # characters of what an error has besides its message
 _LISTEN_AGAIN_SECONDS = (1.0, 60.0)
+
+# The SDK logs a traceback for whatever a server gets wrong: for those who listen, and not at anybody's terminal.
+for _name in ("mcp", "client"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 _tasks: set[asyncio.Task[None]] = set()  # asyncio itself holds them weakly
 

@@ -54,6 +54,10 @@ class Root:
 
             text = "the file tools need a system that opens files relative to a directory, like Linux or macOS"
             raise UnsupportedError(text)
+        if isinstance(protected, str) or backend not in (None, "openat2", "walk"):
+            from treadle.errors import ConfigError
+
+            raise ConfigError("protected is a list of names, and backend is 'openat2' or 'walk' if it is named")
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:

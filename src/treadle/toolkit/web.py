@@ -64,17 +64,18 @@ def web_fetch(
     return fetch_page
 
 
-def web_search(url: str, timeout_seconds: float = 20.0) -> list[Tool[..., Any]]:
-    """`web_search(query)` over the SearXNG instance at `url`; no tool where `url` is empty.
+def web_search(url: str | None, timeout_seconds: float = 20.0) -> list[Tool[..., Any]]:
+    """`web_search(query)` over the SearXNG instance at `url`; no tool where `url` is empty or None.
 
     The instance must allow JSON (`json` under `search.formats` in its settings.yml). Its address may be private: only
     the host names it, and the model never does. Raises `ConfigError` for an address that cannot be one.
     """
     from treadle.tools import tool
 
-    if not url.strip():
+    instance = (url or "").strip()
+    if not instance:
         return []
-    _check_instance(url.strip())
+    _check_instance(instance)
     _check_number("timeout_seconds", timeout_seconds)
 
     @tool(name="web_search", effect="read")
@@ -86,7 +87,7 @@ def web_search(url: str, timeout_seconds: float = 20.0) -> list[Tool[..., Any]]:
         """
         from treadle.toolkit._searxng import search
 
-        return await search(url.strip(), query, timeout_seconds)
+        return await search(instance, query, timeout_seconds)
 
     return [search_web]
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import ConfigError
+import msgspec
+
+from treadle.errors import ConfigError, ToolError
 from treadle.toolkit._changing import Changing, Edit
 from treadle.toolkit._names import shown
 from treadle.toolkit._preview import difference, visible
@@ -15,8 +18,29 @@ from treadle.toolkit.root import Root
 from treadle.tools import Effect, Tool, tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Self
+
+
+class _Command(msgspec.Struct):
+    command: str
+
+
+class _Write(msgspec.Struct):
+    path: str
+    content: str
+
+
+class _Edits(msgspec.Struct):
+    path: str
+    edits: list[Edit]
+
+
+_PREVIEWED: dict[str, type[_Command | _Write | _Edits]] = {
+    "run_command": _Command,
+    "write_file": _Write,
+    "edit_file": _Edits,
+}
 
 
 class Workspace:
@@ -42,11 +66,9 @@ class Workspace:
         search_seconds: float = 10.0,
         ripgrep: bool = True,
     ) -> None:
-        if not 0 < search_seconds < math.inf:
+        if not (isinstance(search_seconds, int | float) and 0 < search_seconds < math.inf):
             raise ConfigError("search_seconds is a number above 0")
-        added = dict(environment or {})
-        if not all(isinstance(text, str) and "\0" not in text for text in (*added, *added.values())):
-            raise ConfigError("environment is a dictionary of strings")
+        added = _variables(environment)
         self.root = root if isinstance(root, Root) else Root(root)
         reading = Reading(self.root, number_lines=number_lines, search_seconds=search_seconds, ripgrep=ripgrep)
         self._changing = Changing(self.root, added)
@@ -81,16 +103,29 @@ class Workspace:
 
         What a terminal would not show as it is comes escaped. Raises `ToolError` where the call would fail.
         """
-        if name == "run_command":
-            return visible(f"$ {arguments['command']}")
-        if name == "write_file":
-            plan = self._changing.plan_write(arguments["path"], arguments["content"])
-        elif name == "edit_file":
-            edits = [one if isinstance(one, Edit) else Edit(**one) for one in arguments["edits"]]
-            plan = self._changing.plan_edit(arguments["path"], edits)
-        else:
+        if name not in _PREVIEWED:
             return ""
-        path = shown(arguments["path"])
+        try:
+            given = msgspec.convert(arguments, _PREVIEWED[name])
+        except msgspec.ValidationError as error:
+            raise ToolError(f"{name} cannot be called like this: {error}") from None
+        if isinstance(given, _Command):
+            return visible(f"$ {given.command}")
+        if isinstance(given, _Write):
+            plan = self._changing.plan_write(given.path, given.content)
+        else:
+            plan = self._changing.plan_edit(given.path, given.edits)
+        path = shown(given.path)
         source = path if plan.status is not None else os.devnull
         diff = difference(plan.old, plan.new, source, path)
         return visible(f"{path}: {len(plan.old)} characters become {len(plan.new)}" if diff is None else diff)
+
+
+def _variables(environment: Mapping[str, str] | None) -> dict[str, str]:
+    added = environment or {}
+    texts = [*added, *added.values()] if isinstance(added, Mapping) else [None]
+    if not all(isinstance(text, str) and "\0" not in text for text in texts):
+        raise ConfigError("environment is a dictionary of strings")
+    if wrong := [name for name in added if not name or "=" in name]:
+        raise ConfigError(f"environment has a variable named {wrong[0]!r}, which is no name")
+    return dict(added)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from treadle.cli.calls import COMMAND
 from treadle.cli.options import agent_options
 from treadle.errors import ConfigError, MCPError
 
@@ -163,8 +164,8 @@ class Agents:
         return Facts(
             Path(self._workspace.root.path),
             dt.datetime.now(tz=dt.UTC).astimezone().date(),
-            writes="asked",
-            commands="asked",
+            writes="asked" if "write_file" in names else "no",
+            commands="asked" if COMMAND in names else "no",
             network="asked" if names & {"web_fetch", "web_search"} else "no",
         )
 
@@ -172,7 +173,8 @@ class Agents:
         from treadle.toolkit import mycelium, web_fetch, web_search
 
         settings = self._settings
-        tools = [self._calls.watch(tool, self._workspace) for tool in await self._workspace.tools()]
+        offered = [tool for tool in await self._workspace.tools() if self._is_offered(tool)]
+        tools = [self._calls.watch(tool, self._workspace) for tool in offered]
         if self.context.skills:
             tools.append(self.context.skill_tool())
         if settings.fetch:
@@ -180,6 +182,12 @@ class Agents:
         if settings.search_url:
             tools += web_search(settings.search_url)
         return [*tools, *(mycelium() if settings.mycelium else [])]
+
+    def _is_offered(self, tool: Tool[..., Any]) -> bool:
+        """Whether the settings leave the model this tool; what it may do with it is asked later."""
+        if tool.effect == "write":
+            return self._settings.allow_writes is not False
+        return tool.name != COMMAND or self._settings.allow_commands is not False
 
     async def _start_servers(self) -> None:
         if not self._settings.mcp or self.given is not None:

@@ -15,7 +15,7 @@ from prompt_toolkit.output.color_depth import ColorDepth
 
 from treadle.cli.chat.asking import Asking
 from treadle.cli.chat.files import Files
-from treadle.cli.chat.inline import Inline, SteadyOutput, reflows
+from treadle.cli.chat.inline import Inline, SteadyOutput, reflows, shows_notices
 from treadle.cli.chat.keys import bindings
 from treadle.cli.chat.layout import STYLES, prompt_layout
 from treadle.cli.chat.prompt import prompt_buffer
@@ -67,6 +67,7 @@ class App:
         find = next(tool for tool in parts.workspace.read_only() if tool.name == "find_files")
         self.buffer: Buffer = prompt_buffer(self.client, Files(find), history)
         self._draft: str | None = None
+        self._rung_for: Question | None = None
         self._pastes = self.client.pastes
         self._output = output if output is not None else _output()
         self.key_bindings: KeyBindings = bindings(self)
@@ -180,6 +181,17 @@ class App:
         size: Size = self._output.get_size()
         return size.columns, size.rows
 
+    def ring(self, why: str) -> None:
+        """Calls the person, as the settings say."""
+        if not self._inline.is_running:
+            return
+        match self.client.parts.settings.notify:
+            case "auto" if shows_notices(os.environ):
+                self._output.write_raw(f"\x1b]9;treadle: {why}\x07")
+                self._output.flush()
+            case "auto" | "bell":
+                self._output.bell()
+
     # What is drawn
 
     def _live(self) -> list[str]:
@@ -210,6 +222,9 @@ class App:
                 draft, self._draft = self._draft, None
                 self.put(draft)
         elif (seconds := self.asking.seconds_left) > 0:
+            if self._rung_for is not self.asking.question:
+                self._rung_for = self.asking.question
+                self.ring("a call waits for you")
             asyncio.get_running_loop().call_later(seconds, self._arm)
 
     def _arm(self) -> None:

@@ -20,15 +20,19 @@ class Judge(Protocol):
 
     def judge(self, request: ToolRequest) -> Allow | Deny | None:
         """A decision, or None where the person is asked."""
+        ...
 
     def suggest(self, request: ToolRequest) -> Any:
         """The rule that would allow calls like this one from now on: `.text` shows it. None where there is none."""
+        ...
 
     def allow_for_session(self, request: ToolRequest) -> object:
         """Calls like this one are allowed as long as the client runs."""
+        ...
 
     def allow_always(self, rule: Any) -> None:
         """Saves a rule in the user's settings."""
+        ...
 
 
 class Question:

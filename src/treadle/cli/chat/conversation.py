@@ -22,30 +22,39 @@ class Face(Protocol):
 
     def event(self, event: Event) -> None:
         """The log goes on."""
+        ...
 
     def user(self, text: str) -> None:
         """The person said something."""
+        ...
 
     def output(self, text: str) -> None:
         """What a command of the person's own printed, or the client has to show."""
+        ...
 
     def note(self, text: str) -> None:
         """Something worth a line."""
+        ...
 
     def error(self, text: str) -> None:
         """Something went wrong, in a line."""
+        ...
 
     def replay(self, messages: Sequence[Message]) -> None:
         """An earlier conversation goes on."""
+        ...
 
     def cost(self) -> str:
         """What was spent, in words."""
+        ...
 
     def give_back(self, text: str) -> None:
         """What waited will not be said by itself: it is the person's again."""
+        ...
 
     def changed(self) -> None:
         """What waits, or whether something goes on, is not what it was."""
+        ...
 
 
 class Conversation:

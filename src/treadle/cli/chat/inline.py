@@ -17,6 +17,8 @@ _TOGETHER, _DONE = "\x1b[?2026h", "\x1b[?2026l"  # synchronized output, which ot
 _REFLOWING = ("TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "WT_SESSION", "WEZTERM_PANE")
 _REFLOWING_PROGRAMS = ("iTerm.app", "Apple_Terminal", "vscode", "WezTerm", "ghostty")
 
+_NOTIFYING = ("iTerm.app", "WezTerm", "ghostty")
+
 
 class SteadyOutput(Vt100_Output):
     """An output that may be held, so that what belongs together reaches the terminal at once.
@@ -120,3 +122,8 @@ class Inline(Application[int]):
 def reflows(environ: Mapping[str, str]) -> bool:
     """Whether the terminal is one that wraps its rows anew. Of others it is not known, and none is assumed."""
     return any(name in environ for name in _REFLOWING) or environ.get("TERM_PROGRAM") in _REFLOWING_PROGRAMS
+
+
+def shows_notices(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal shows a notice by OSC 9; a multiplexer in between keeps it to itself."""
+    return "TMUX" not in environ and environ.get("TERM_PROGRAM") in _NOTIFYING

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from treadle.cli.terminal import LONGEST, one_line
+from treadle.events import RunFinish, RunStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 1 / 12
 HINT_SECONDS = 2.0
+LONG_SECONDS = 10.0  # of a run whose end is worth a bell
 
 
 class Paper(Protocol):
@@ -23,12 +25,19 @@ class Paper(Protocol):
 
     def print_above(self, lines: Sequence[str]) -> None:
         """Puts finished lines above what is drawn."""
+        ...
 
     def redraw(self) -> None:
         """Draws what is below again, soon."""
+        ...
 
     def size(self) -> tuple[int, int]:
         """Columns and rows."""
+        ...
+
+    def ring(self, why: str) -> None:
+        """Calls the person, who may be looking elsewhere."""
+        ...
 
 
 class Screen:
@@ -58,13 +67,19 @@ class Screen:
         self._live: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._hint = ("", 0.0)
+        self._began = 0.0
 
     # What is told
 
     def event(self, event: Event) -> None:
         """Shows how the log goes on, at the next tick."""
-        self._lines += self.view.feed(event, self._clock(), self.width)
+        now = self._clock()
+        self._lines += self.view.feed(event, now, self.width)
         self._tick_soon()
+        if isinstance(event, RunStart):
+            self._began = now
+        elif isinstance(event, RunFinish) and now - self._began > LONG_SECONDS:
+            self._paper.ring("the answer is there")
 
     def user(self, text: str) -> None:
         """Shows what the person said."""

@@ -141,7 +141,7 @@ def speaks_of(rule: PermissionRule, call: Call, place: Place) -> bool:
         host = _host_at_all(call)
         return host is None or host_matches(host, rule.about)
     pattern = rule.about.casefold()
-    paths = place.paths(call) or (str(call.arguments.get("path", ".")),)
+    paths = place.paths(call) or (os.path.normpath(str(call.arguments.get("path", "."))),)
     return any(path_matches(path.casefold(), pattern) for path in paths)
 
 
