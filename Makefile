@@ -92,10 +92,10 @@ MODELS =
 live: .venv/dev
 	TREADLE_LIVE_MODELS="$(MODELS)" $(BIN)/python -m pytest tests/live/live.py -n 0 -rs
 
-# The properties at length: some minutes where `make test` takes seconds. Then the long forms of three others.
+# The properties at length: some minutes where `make test` takes seconds. Then the long forms of others.
 fuzz: .venv/dev
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile=fuzz
-	TREADLE_LONG_TESTS=1 $(BIN)/python -m pytest -n 2 tests/providers/test_recordings_neighbours.py tests/conformance tests/store/test_killed.py
+	TREADLE_LONG_TESTS=1 $(BIN)/python -m pytest -n 2 tests/providers/test_recordings_neighbours.py tests/conformance tests/store/test_killed.py tests/terminal
 
 # Formats, and mends what ruff can mend by itself.
 fix: .venv/dev

@@ -44,9 +44,6 @@ class Amount(msgspec.Struct, frozen=True):
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.tokens + other.tokens, self.usd + other.usd)
 
-    def __sub__(self, other: Amount) -> Amount:
-        return Amount(self.tokens - other.tokens, self.usd - other.usd)
-
 
 class Account:
     """The limits of one run, and what went from them."""

@@ -99,7 +99,7 @@ async def test_clear_begins_a_new_session_and_resume_goes_back(tmp_path: Path) -
 async def test_resume_says_what_it_does_not_find(tmp_path: Path) -> None:
     client, face = make_client(tmp_path, ScriptedModel("One.", "Two."))
     await do(client, "/resume", "first", "/clear", "second", "/resume nothing")
-    assert face.said[0] == "error: no other session is stored for this directory"
+    assert face.said[0] == "error: no session to go on with is stored for this directory"
     assert face.said[-1] == "error: no session begins with 'nothing'; /sessions lists them"
     await client.close()
 

@@ -104,6 +104,22 @@ def test_modes_hold_without_a_terminal(treadle, chat):
     server = chat(text("done"))
     assert treadle("run", *server.model, "--mode", "plan", "--allow-writes", "go").code == 0
     assert not offered(server.bodies[0]) & {"write_file", "edit_file", "run_command"}
+    server = chat(call("run_command", arguments(command="touch made && echo ok")), text("done"))
+    outcome = treadle("run", *server.model, "--mode", "yolo", "go")
+    assert outcome.code == 0 and (treadle.folder / "made").exists()
+    assert outcome.err.splitlines()[0].endswith("asks about nothing (mode yolo)")
+
+
+def test_pages_are_fetched_where_a_rule_or_the_flag_says_so(treadle, configure, chat):
+    pages = ("http://10.0.0.1/", "http://10.0.0.2/")  # refused by the tool itself, which is told of them first
+    configure('fetch = true\n[permissions]\nallow = ["web_fetch(10.0.0.1)"]\n')
+    for options, denied in (((), [False, True]), (("--fetch",), [False, False])):
+        server = chat(*(call("web_fetch", arguments(url=page)) for page in pages), text("done"))
+        assert treadle("run", *server.model, *options, "go").code == 0
+        told = [message["content"] for message in server.bodies[-1]["messages"] if message["role"] == "tool"]
+        assert ["it was denied" in content for content in told] == denied
+        words = "you may read the public web" if options else "where the user's rules allow it you may read the public"
+        assert words in system(server)
 
 
 def test_a_flag_that_allows_writing_still_allows_all_of_it(treadle, chat):
@@ -407,6 +423,16 @@ def test_a_signal_ends_a_driven_run_and_the_program(treadle, chat):
     driven.process.terminate()
     assert driven.until("run_finish")[-1]["stop"] == "cancelled"
     assert driven.end().code == 143
+
+
+def test_whoever_stops_reading_ends_the_program(treadle):
+    driven = Driven(treadle, "-m", "offline:demo")
+    driven.say(type="prompt", text="Read notes.txt")
+    driven.until("run_finish")
+    driven.process.stdout.close()
+    driven.say(type="prompt", text="Read notes.txt")
+    driven.process.stdin.close()
+    assert driven.process.wait(60) == 141
 
 
 def test_a_program_that_waits_for_commands_leaves_at_a_signal(treadle):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyte
+import pytest
 
 from support.emulator import Emulator
 
@@ -39,6 +40,9 @@ _PASTE = 2004 << 5  # pyte shifts the private modes
 _ALTERNATES = {mode << 5 for mode in (47, 1047, 1049)}
 _MICE = {mode << 5 for mode in (1000, 1002, 1003, 1006, 1015)}
 _START = 'exec "$@" <"$0" >"$0" 2>&1'  # the first terminal that a new session opens becomes its own
+
+
+LONG = pytest.mark.skipif(not os.environ.get("TREADLE_LONG_TESTS"), reason="a long form, of `make fuzz`")
 
 
 class Modes(NamedTuple):

@@ -131,7 +131,7 @@ def test_a_hostile_model_and_hostile_tools_write_text_and_nothing_else(chat, pro
         Refusal(400, EVIL),
         words("The end."),
     )
-    terminal = chat(server, "--yolo", "--show-reasoning")
+    terminal = chat(server, "--yolo", "--show-reasoning", "--notify", "none")
     terminal.say("do your worst")
     terminal.wait(lambda: len(server.bodies) == 6, "all steps")
     terminal.say("again")
@@ -147,7 +147,7 @@ def test_a_hostile_model_and_hostile_tools_write_text_and_nothing_else(chat, pro
 
 def test_hostile_questions_only_show_text(chat, provider):
     server = provider(tool("run_command", command=f"echo {EVIL}"), tool(f"t{EVIL}", **{EVIL: EVIL}), words("Done."))
-    terminal = chat(server)
+    terminal = chat(server, "--notify", "none")
     terminal.say("go")
     terminal.sees("echo a")
     assert strange(terminal.raw) == []

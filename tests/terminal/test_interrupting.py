@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from support.provider import STALL, Hold, tool, words
+from support.terminal import LONG
 
 
 def ends_the_turn(terminal, server, then: str) -> None:
@@ -99,8 +100,19 @@ def test_end_of_input_leaves_only_at_an_empty_prompt(chat, provider):
     terminal.restored(0)
 
 
-@pytest.mark.parametrize("phase", ["idle", "streaming", "command", "asking"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        pytest.param("idle", signal.SIGTERM),
+        pytest.param("streaming", signal.SIGTERM, marks=LONG),
+        pytest.param("command", signal.SIGTERM),
+        pytest.param("asking", signal.SIGTERM),
+        pytest.param("idle", signal.SIGHUP, marks=LONG),
+        pytest.param("streaming", signal.SIGHUP),
+        pytest.param("command", signal.SIGHUP, marks=LONG),
+        pytest.param("asking", signal.SIGHUP, marks=LONG),
+    ],
+)
 def test_a_signal_ends_it_whole_at_every_phase(chat, provider, phase, number):
     answers = {
         "idle": words("never"),
@@ -119,7 +131,7 @@ def test_a_signal_ends_it_whole_at_every_phase(chat, provider, phase, number):
     terminal.restored(128 + number)
 
 
-@pytest.mark.parametrize("phase", ["idle", "streaming", "command"])
+@pytest.mark.parametrize("phase", [pytest.param("idle", marks=LONG), "streaming", "command"])
 def test_a_closed_window_leaves_no_process_behind(chat, provider, phase):
     answer = tool("run_command", command="sleep 4324") if phase == "command" else [{"content": "Half"}, STALL]
     terminal = chat(provider(answer), "--yolo")

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from support.provider import Hold, words
-from support.terminal import environment, python, strange
+from support.terminal import LONG, environment, python, strange
 from support.tmux import INSTALLED, Tmux
 
 # Marks that fit into the narrowest window of these tests, each in a line of its own.
@@ -53,7 +53,11 @@ def test_while_an_answer_streams_and_at_the_prompt_each_message_stays_once(chat,
     assert strange(terminal.raw) == []
 
 
-@pytest.mark.parametrize("size", [(1, 24), (80, 2), (1, 2), (2, 1)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize(
+    "size",
+    [(1, 24), (80, 2), pytest.param((1, 2), marks=LONG), pytest.param((2, 1), marks=LONG)],
+    ids=lambda size: f"{size[0]}x{size[1]}",
+)
 def test_a_window_of_hardly_any_size_is_survived(chat, provider, size):
     answer, (first, second) = held(["One.\n\n", "Two.\n\n"])
     terminal = chat(provider(answer, words("Three.")))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from support.provider import STALL, tool, words
 
 
@@ -82,15 +80,15 @@ def test_the_history_of_the_prompt_is_there_in_the_next_session(chat, provider):
     assert [line.partition(":")[0] for line in server.asked] == ["system", "user"]
 
 
-@pytest.mark.parametrize("command", ["/clear", "/undo", "/fork 1"])
-def test_a_new_beginning_sends_less(chat, provider, command):
-    server = provider(words("One."), words("Two."))
+def test_a_new_beginning_sends_less(chat, provider):
+    server = provider(*(words(f"Answer {number}.") for number in range(4)))
     terminal = chat(server)
-    terminal.say("first question")
-    terminal.has("One.")
-    terminal.say(command)
-    terminal.rests()
-    terminal.press("ctrl-u")
-    terminal.say("second question")
-    terminal.has("Two.")
-    assert server.asked[1:] == ["user: second question"]
+    terminal.say("question 0")
+    terminal.has("Answer 0.")
+    for number, command in enumerate(("/clear", "/undo", "/fork 1"), 1):
+        terminal.say(command)
+        terminal.rests(0.15)
+        terminal.press("ctrl-u")  # what was taken back stands at the prompt again
+        terminal.say(f"question {number}")
+        terminal.has(f"Answer {number}.")
+        assert server.asked[1:] == [f"user: question {number}"]

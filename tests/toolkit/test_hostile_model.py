@@ -282,7 +282,7 @@ async def test_a_hostile_model_changes_nothing_outside_learns_no_secret_and_leav
         *racing_calls(),
         *walking_calls(),
         *file_calls(trapped),
-        *racing_calls() * 20,
+        *racing_calls() * 6,
         *walking_calls(),
         *web_calls(),
     ]

@@ -116,7 +116,8 @@ def _common(one: str, other: str) -> int:
 
 def _only(file: _Text, old: str) -> int:
     """Where `old` is, if it is there exactly once; matches that overlap count each."""
-    found, position = [], -1
+    found: list[int] = []
+    position = -1
     while len(found) <= _MAX_COUNTED and (position := file.flat.find(old, position + 1)) >= 0:
         found.append(position)
     if len(found) == 1:

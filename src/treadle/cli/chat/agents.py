@@ -45,7 +45,8 @@ class Agents:
         calls: Calls,
         given: Agent[Any, Any] | None = None,
     ) -> None:
-        self.effort: str | None = settings.effort
+        own = given is None or settings.origin("effort").startswith("flag")
+        self.effort: str | None = settings.effort if own else None
         self.given: Agent[Any, Any] | None = given
         self.servers: list[Any] = []
         self.tap: Callable[[Event], object] = lambda _: None
@@ -56,7 +57,8 @@ class Agents:
         self._approve = approve
         self._calls = calls
         self._base_url: str | None = settings.base_url
-        self._name: str | None = settings.model
+        own = given is None or settings.origin("model").startswith("flag")  # an agent has its model
+        self._name: str | None = settings.model if own else None
         self._made: Agent[Any, Any] | None = None
         self._holding: asyncio.Task[None] | None = None
         self._leave = asyncio.Event()
@@ -119,7 +121,7 @@ class Agents:
         return Agent(
             model,
             instructions=self.context.instructions(self._facts(tools)),
-            tools=tools,
+            tools=[self._calls.watch(tool, self._workspace) for tool in tools],
             toolsets=self.servers,
             approve=self._approve,
             taps=[self.tap],
@@ -173,8 +175,7 @@ class Agents:
         from treadle.toolkit import mycelium, web_fetch, web_search
 
         settings = self._settings
-        offered = [tool for tool in await self._workspace.tools() if self._is_offered(tool)]
-        tools = [self._calls.watch(tool, self._workspace) for tool in offered]
+        tools = [tool for tool in await self._workspace.tools() if self._is_offered(tool)]
         if self.context.skills:
             tools.append(self.context.skill_tool())
         if settings.fetch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application import Application
@@ -65,8 +64,9 @@ class Inline(Application[int]):
     def __init__(self, *, reflows: bool, **options: Any) -> None:
         super().__init__(full_screen=False, erase_when_done=True, **options)
         self._reflows = reflows
-        self._drawn_width = 0
-        self.after_render += self._drawn
+        self._width = 0  # of what is drawn
+        self.before_render += self._adapt
+        self.after_render += lambda _: self.settle()
 
     def print_above(self, lines: Sequence[str]) -> None:
         """Puts finished lines, SGR sequences and all, above what is drawn. Nothing ever takes them back."""
@@ -76,6 +76,7 @@ class Inline(Application[int]):
         if isinstance(output, SteadyOutput) and self.is_running:
             output.hold()
         if self.is_running:
+            self._adapt()
             self.renderer.erase()
         for line in lines:
             output.write_raw(f"{line}\x1b[0m\r\n" if "\x1b" in line else f"{line}\r\n")
@@ -88,26 +89,29 @@ class Inline(Application[int]):
         if isinstance(self.output, SteadyOutput):
             self.output.release()
 
-    def _drawn(self, _: object) -> None:
-        self._drawn_width = self.output.get_size().columns
-        self.settle()
-
     def resized(self) -> None:
         """The terminal has another size."""
         if self.context is not None:
             self.context.copy().run(self._on_resize)
 
     def _on_resize(self) -> None:
-        """Erases what is drawn, as far up as the terminal has moved it by wrapping it anew, and draws it again."""
-        if self._reflows:
-            with contextlib.suppress(AttributeError):
-                self.output.cursor_up(self._rows_more())
+        """Draws anew. The library calls this."""
+        self._adapt()
         super()._on_resize()
 
-    def _rows_more(self) -> int:
+    def _adapt(self, _: object = None) -> None:
+        """In a terminal of another width, erases what is drawn, as far up as that has wrapped it anew."""
+        width = self.output.get_size().columns
+        if width != self._width:
+            if self._reflows and width < self._width:
+                self.output.cursor_up(self._rows_more(width))
+            self.renderer.erase()
+            self._width = width
+
+    def _rows_more(self, width: int) -> int:
         """How many rows more what is above the cursor takes in a terminal that has become narrower."""
-        screen, width = self.renderer.last_rendered_screen, self.output.get_size().columns
-        if screen is None or width >= self._drawn_width:
+        screen = self.renderer.last_rendered_screen
+        if screen is None:
             return 0
         cursor = screen.get_cursor_position(self.layout.current_window)
         more = cursor.x // width

@@ -68,17 +68,21 @@ def fragments(line: str) -> StyleAndTextTuples:
     return merged
 
 
-def lines_window(lines: Callable[[], Sequence[str]], style: str = "") -> Container:
-    """A window that is as high as there are lines, and not there without any."""
+def lines_window(lines: Callable[[], Sequence[str]]) -> Container:
+    """A window that is as high as there are lines, and not there without any. They are asked for once per drawing."""
+    drawn: list[int] = [-1]
+    joined: StyleAndTextTuples = []
 
     def text() -> StyleAndTextTuples:
-        joined: StyleAndTextTuples = []
-        for line in lines():
-            joined += [*([("", "\n")] if joined else []), *(fragments(line) or [("", "")])]
+        if drawn[0] != get_app().render_counter:
+            drawn[0] = get_app().render_counter
+            joined.clear()
+            for line in lines():
+                joined.extend([*([("", "\n")] if joined else []), *(fragments(line) or [("", "")])])
         return joined
 
-    window = Window(FormattedTextControl(text), style=style, dont_extend_height=True, wrap_lines=False)
-    return ConditionalContainer(window, Condition(lambda: bool(lines())))
+    window = Window(FormattedTextControl(text), dont_extend_height=True, wrap_lines=False)
+    return ConditionalContainer(window, Condition(lambda: bool(text())))
 
 
 def prompt_layout(

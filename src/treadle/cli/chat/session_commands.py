@@ -57,7 +57,7 @@ async def resume(client: Client, argument: str) -> None:
 def chosen(argument: str, sessions: Sequence[str]) -> str:
     """The session that `argument` names: its id or a beginning that no other has; nothing means the first."""
     if not sessions:
-        raise ConfigError("no other session is stored for this directory")
+        raise ConfigError("no session to go on with is stored for this directory")
     if not argument:
         return sessions[0]
     found = [session for session in sessions if session.startswith(argument)]

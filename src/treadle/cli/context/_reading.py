@@ -28,6 +28,7 @@ class Readable(Protocol):
 
     def read(self, name: str, limit: int) -> bytes:
         """The first `limit` bytes of a regular file below."""
+        ...
 
 
 class Place(Readable, Protocol):
@@ -35,6 +36,7 @@ class Place(Readable, Protocol):
 
     def names(self, name: str) -> list[str]:
         """The names in a directory below, sorted."""
+        ...
 
 
 class Beneath:

@@ -1,0 +1,78 @@
+"""How the client begins: where there is no terminal, and where its extra is missing."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+from support.program import BOUND, Program
+
+_WITHOUT = "import sys; sys.modules['{}'] = None; from treadle.cli import main; sys.exit(main({}))"
+
+
+def in_a_terminal(treadle: Program, code: str, **environ: str) -> tuple[int, str]:
+    """Runs Python with a terminal as its input and output; what it says on standard error."""
+    master, slave = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdin=slave,
+            stdout=slave,
+            stderr=subprocess.PIPE,
+            cwd=treadle.folder,
+            env={**treadle.environ, "TERM": "xterm", "TREADLE_HOME": str(treadle.folder / "home"), **environ},
+            timeout=BOUND,
+            check=False,
+        )
+    finally:
+        os.close(master)
+        os.close(slave)
+    return done.returncode, done.stderr.decode()
+
+
+def test_without_a_terminal_the_chat_points_to_run(treadle: Program) -> None:
+    assert treadle("chat") == (
+        2,
+        "",
+        "treadle: treadle chat needs a terminal; `treadle run PROMPT` works without one\n",
+    )
+
+
+def test_without_a_command_and_a_terminal_the_usage_is_told(treadle: Program) -> None:
+    code, out, err = treadle()
+    assert code == 2 and out == "" and "COMMAND" in err and "treadle --help" in err
+
+
+def test_without_the_extra_one_line_names_it(treadle: Program) -> None:
+    for missing in ("prompt_toolkit", "rich"):
+        code, err = in_a_terminal(treadle, _WITHOUT.format(missing, []))
+        assert (code, err) == (
+            2,
+            'treadle: treadle chat needs prompt_toolkit and rich: pip install "treadle[terminal]"\n',
+        )
+
+
+def test_a_terminal_that_cannot_move_its_cursor_is_told(treadle: Program) -> None:
+    code, err = in_a_terminal(treadle, _WITHOUT.format("nothing", ["chat"]), TERM="dumb")
+    assert code == 2 and "TERM" in err and "treadle run PROMPT" in err
+
+
+def test_a_session_that_is_not_there_is_told(treadle: Program) -> None:
+    code, err = in_a_terminal(treadle, _WITHOUT.format("nothing", ["chat", "--resume", "nowhere"]))
+    assert code == 2 and "no session to go on with is stored" in err
+
+
+def test_an_agent_that_is_none_is_told(treadle: Program) -> None:
+    code, err = in_a_terminal(treadle, _WITHOUT.format("nothing", ["chat", "json:dumps"]))
+    assert code == 2 and "json:dumps is a function, not an Agent" in err
+
+
+def test_nothing_heavy_is_loaded_before_the_first_message(treadle: Program) -> None:
+    code = (
+        "import sys; import treadle.cli.chat.building, treadle.cli.chat.start; "
+        "print([n for n in ('httpx2', 'httpx', 'pydantic', 'rich', 'pygments', 'http.client') if n in sys.modules],"
+        " file=sys.stderr)"
+    )
+    assert in_a_terminal(treadle, code) == (0, "[]\n")
