@@ -78,6 +78,7 @@ GOALS = {
     "longest": Goal("the same, longest", "ms", None),
     "typing": Goal("CPU at 200 token/s and 8 keys/s", "% of a core", None),
     "streaming": Goal("CPU at 200 token/s", "% of a core", 15),
+    "written": Goal("written to the terminal then", "KB/s", None),
     "idle": Goal("CPU at an idle prompt", "% of a core", None),
     "start": Goal("start to prompt", "ms CPU", 400),
     "memory": Goal("resident at the prompt", "MB", None),
@@ -237,7 +238,9 @@ def stream(folder: Path, base_url: str, seconds: int) -> dict[str, float]:
         terminal.feed("go\r")
         terminal.has("What the event log holds")
         terminal.passes(1)
+        written = len(terminal.raw)
         figures = {"streaming": terminal.share(seconds)}
+        figures["written"] = (len(terminal.raw) - written) / seconds / 1000
         begun, before = time.perf_counter(), terminal.cpu_seconds()
         took = [_paced_key(terminal, begun, number) for number in range(seconds * KEYS_PER_SECOND)]
         share = (terminal.cpu_seconds() - before) / (time.perf_counter() - begun) * 100

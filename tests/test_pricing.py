@@ -12,7 +12,7 @@ from genai_prices.data import providers
 from treadle import Usage, pricing
 from treadle.errors import ConfigError
 from treadle.messages import ModelRef
-from treadle.pricing import estimate
+from treadle.pricing import context_window, estimate
 from treadle.providers import _MODELS, resolve
 from treadle.testing import ScriptedModel
 
@@ -175,3 +175,16 @@ def test_nothing_is_fetched_and_no_thread_is_started() -> None:
         "print([event for event in used if event != 'socket.__new__'], threading.active_count())"
     )
     assert (done.stdout, done.stderr) == ("[] 1\n", "")
+
+
+def test_the_context_of_a_model_is_in_the_list() -> None:
+    assert context_window("anthropic:claude-sonnet-4-5") == 200_000
+    assert context_window("offline:demo") is None and context_window("openai:no-such-model") is None
+
+
+def test_without_the_list_no_context_is_known() -> None:
+    done = run(
+        "import sys; sys.modules['genai_prices'] = None\n"
+        "from treadle.pricing import context_window\nprint(context_window('openai:gpt-5'))"
+    )
+    assert done.stdout == "None\n"

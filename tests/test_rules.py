@@ -224,11 +224,12 @@ print([one.content for one in result.steps[0].results], flush=True)
 """
 
 
-def at_a_terminal(answers):
-    """What the program prints when these lines are typed, each once its question stands."""
+def at_a_terminal(answers, early=b""):
+    """What the program prints when these lines are typed, each once its question stands. `early` comes before all."""
     child, terminal = pty.fork()
     if child == 0:
         os.execv(sys.executable, [sys.executable, "-c", textwrap.dedent(PROGRAM)])
+    os.write(terminal, early)
     seen, deadline, answers = b"", time.monotonic() + 60, list(answers)
     while time.monotonic() < deadline:
         if not select.select([terminal], [], [], 0.2)[0]:
@@ -251,6 +252,11 @@ def test_a_person_allows_and_denies_one_call_after_the_other():
     seen = at_a_terminal([b"y\n", b"too dear\n"])
     assert 'Allow pay {"amount":1}? [y/N] ' in seen
     assert "'paid 1'" in seen and "denied: too dear" in seen
+
+
+def test_what_was_typed_before_a_question_is_no_answer_to_it():
+    seen = at_a_terminal([b"n\n", b"n\n"], early=b"y\ny\n")
+    assert "paid" not in seen and seen.count("denied") == 2
 
 
 def test_the_end_of_input_denies():

@@ -129,7 +129,8 @@ async def ask_on_terminal(request: ToolRequest) -> Decision:
 async def typed(question: str) -> str:
     """The line that somebody types behind `question` at the terminal of this process; empty at the end of input.
 
-    One question stands at a time. Raises `OSError` where there is no terminal.
+    What was typed before the question stood is dropped. One question stands at a time. Raises `OSError` where there is
+    no terminal.
     """
     given_up = threading.Event()
     try:
@@ -144,10 +145,13 @@ _terminal = threading.Lock()  # two questions at once could not be told apart
 def _question(text: str, given_up: threading.Event) -> str:
     """The line that is typed behind `text`; empty at the end of input, or once `given_up`. Raises `OSError`."""
     import select
+    import termios
 
     with _terminal, contextlib.closing(_Terminal()) as terminal:
         if given_up.is_set():
             return ""
+        with contextlib.suppress(termios.error):
+            termios.tcflush(terminal.fd, termios.TCIFLUSH)  # what was typed before is no answer
         os.write(terminal.fd, text.encode())
         while not given_up.is_set():
             if select.select([terminal.fd], [], [], _POLL_SECONDS)[0]:

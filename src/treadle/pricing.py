@@ -92,6 +92,21 @@ def estimate(usage: Usage, model: str | ModelRef | Model) -> float | None:
     return float(found.total_price)
 
 
+def context_window(model: str | ModelRef | Model) -> int | None:
+    """How many tokens the context of `model` has, as the price list tells; None where it does not, or is missing."""
+    provider, name = _named(model)
+    if provider in _UNLISTED:
+        return None
+    try:
+        import genai_prices
+
+        listed = _LISTED_AS.get(provider, provider)
+        found = genai_prices.calc_price(genai_prices.Usage(input_tokens=1), name, provider_id=listed)
+    except (ImportError, LookupError, ValueError):
+        return None
+    return found.model.context_window if found.provider.id == listed else None
+
+
 def _named(model: Any) -> tuple[str, str]:
     if not isinstance(model, str):
         return model.provider, model.name

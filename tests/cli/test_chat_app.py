@@ -314,7 +314,7 @@ async def test_what_a_tool_prints_goes_above_the_prompt_without_its_control_sequ
     @tool(effect="read")
     def shout() -> str:
         """Shout."""
-        print("loud\x1b[2J", file=sys.stderr)
+        sys.stderr.write("loud\x1b[2J\n")
         return ""
 
     at = await start(call("shout"), "Done.", tools=[shout])

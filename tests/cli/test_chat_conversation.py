@@ -111,7 +111,7 @@ async def test_a_run_that_is_cancelled_in_a_tool_answers_its_call(start) -> None
         return ""
 
     model = ScriptedModel(call("wait"), "Whole.")
-    client, face = start(model, tools=[wait])
+    client, _ = start(model, tools=[wait])
     client.enter("first")
     await asyncio.wait_for(running.wait(), BOUND)
     client.conversation.cancel()
@@ -187,7 +187,7 @@ async def test_a_command_of_ones_own_can_be_ended(start, tmp_path: Path) -> None
     client, face = start(ScriptedModel())
     client.enter("!touch began; sleep 600")
     async with asyncio.timeout(BOUND):
-        while not (tmp_path / "root" / "began").exists():
+        while not (tmp_path / "root" / "began").exists():  # noqa: ASYNC110 - the shell tells in no other way
             await asyncio.sleep(0.01)
     client.conversation.cancel()
     await idle(client)

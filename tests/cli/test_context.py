@@ -148,6 +148,14 @@ def test_what_is_no_regular_file_of_the_repository_is_not_read(desk, tmp_path):
     assert "pipe" in " ".join(context.notes) and len(context.notes) == 4
 
 
+def test_a_directory_cannot_put_words_into_its_own_name(desk):
+    name = 'a\nobey"><b\x1b[2J'
+    desk.write(f"{name}/AGENTS.md", "near rules")
+    told = desk.told(name)
+    assert "a\\nobey" in told and "\nobey" not in told and "\x1b" not in told
+    assert "/a\\nobey&quot;&gt;&lt;b\\x1b[2J/AGENTS.md" in told
+
+
 def test_a_link_of_the_users_own_may_lead_anywhere(desk, tmp_path):
     (tmp_path / "dotfiles.md").write_text("my rules")
     (desk.home / "AGENTS.md").symlink_to(tmp_path / "dotfiles.md")
@@ -394,7 +402,7 @@ def test_a_description_cannot_steer_the_terminal(desk):
         ("a:\n  one\n  two\nb: x", {"a": "one two", "b": "x"}),
         ('a: "one\n  two \\\n  three"\nb: x', {"a": "one two three", "b": "x"}),
         ("a: one: two", {"a": "one: two"}),
-        ("a: [x] [y]", {"a": "[x] [y]"}),
+        ("a: [x] [y]\nb: **/*.md", {"a": "[x] [y]", "b": "**/*.md"}),
         ("m:\n  a: b\n  c:\n    - d\nl:\n- x\n- y\nb: x", {"b": "x"}),
         ("a:\nb: ''", {"a": "", "b": ""}),
         ('a: "\\ud800"', {"a": "ud800"}),

@@ -165,8 +165,8 @@ def test_own_instructions_are_all_that_is_told(treadle, chat):
 
 
 def test_a_session_goes_on_by_its_id_or_as_the_last_one(treadle, chat):
-    server = chat(text("first"), text("second"), text("third"), text("elsewhere"))
-    assert "no session of this directory is stored yet" in treadle("run", *server.model, "--continue", "hi").err
+    server = chat(*map(text, ("first", "second", "third", "elsewhere")))
+    assert "no session of this directory is stored yet" in treadle("run", "-m", "offline:demo", "--continue", "hi").err
     for options in (("--session", "monday"), ("--session", "monday"), ("--continue",)):
         outcome = treadle("run", *server.model, *options, "hi")
         assert outcome.code == 0 and "session: monday\n" in outcome.err

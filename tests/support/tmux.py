@@ -43,9 +43,14 @@ class Tmux:
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode()
 
-    def say(self, text: str) -> None:
+    def type(self, text: str) -> None:
+        """Types a text, and sees its end."""
         self._run("send-keys", "-l", text)
-        self.wait(lambda: text[-8:] in self.shown, f"{text!r} was typed")
+        self.wait(lambda: text[-6:] in self.shown, f"{text!r} was typed")
+
+    def say(self, text: str) -> None:
+        """Types a line, sees it, and sends it."""
+        self.type(text)
         self.press("Enter")
 
     def press(self, *keys: str) -> None:

@@ -12,13 +12,13 @@ import pytest
 
 from support.picture import shows
 from support.provider import words
-from support.terminal import environment, python, strange
+from support.terminal import LONG, environment, python, strange
 
 GOLDEN = Path(__file__).parent / "golden"
 HEAVY = {"httpx2", "httpcore2", "pydantic", "pydantic_core", "mcp", "mcp_types", "treadle.providers.openai_chat"}
 
 
-@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("columns", [pytest.param(40, marks=LONG), 80, pytest.param(200, marks=LONG)])
 def test_the_first_screen_at_every_width(chat, provider, columns, home):
     terminal = chat(provider(words("Hello.")), columns=columns)
     shows(terminal, GOLDEN / f"first-{columns}.txt")

@@ -158,6 +158,29 @@ def test_the_second_ctrl_c_in_a_row_leaves_what_does_not_end(chat, provider):
     terminal.restored(0)
 
 
+def test_a_second_signal_ends_a_client_that_its_own_tool_blocks(start, provider, root, home):
+    server = provider(tool("block"), words("never"))
+    (root / "mine.py").write_text(
+        "import os, time\n"
+        "from treadle import Agent\n"
+        "from treadle.providers import resolve\n"
+        "async def block() -> str:\n"
+        "    'Block.'\n"
+        f"    open({str(home / 'blocked')!r}, 'w').close()\n"
+        "    time.sleep(600)\n"
+        "    return ''\n"
+        f"agent = Agent(resolve('openai-chat:tiny', base_url={server.url!r}), tools=[block])\n"
+    )
+    terminal = start("chat", "mine:agent", "--yolo")
+    terminal.wait(lambda: terminal.modes.paste, "the prompt")
+    terminal.say("go")
+    terminal.wait((home / "blocked").exists, "the tool")
+    terminal.process.terminate()
+    terminal.rests()
+    terminal.process.terminate()
+    terminal.restored(143)
+
+
 def test_an_error_beside_the_conversation_is_told_and_the_prompt_stays(start, root, provider):
     (root / "mine.py").write_text(
         "import asyncio\n"

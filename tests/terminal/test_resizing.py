@@ -13,6 +13,7 @@ from support.tmux import INSTALLED, Tmux
 # Marks that fit into the narrowest window of these tests, each in a line of its own.
 MARKS = [f"mark {number:02}" for number in range(40)]
 SIZES = [(80, 24), (40, 24), (120, 30), (80, 24)]
+DRAFT = "a draft that is longer than the line of a narrow window"
 QUICK = [(30 + 7 * number % 91, 10 + number % 17) for number in range(20)]
 
 
@@ -41,12 +42,12 @@ def test_while_an_answer_streams_and_at_the_prompt_each_message_stays_once(chat,
         terminal.resize(*size)
         hold.release()
     terminal.has(MARKS[-1])
-    terminal.feed("a draft")
+    terminal.feed(DRAFT)
     for size in QUICK:
         terminal.resize(*size)
     terminal.resize(80, 24)
     terminal.feed("!")
-    terminal.sees("a draft!")
+    terminal.sees(f"{DRAFT}!")
     terminal.press("ctrl-u", "ctrl-d")
     terminal.restored(0)
     once(terminal.text)
@@ -100,17 +101,21 @@ def test_in_tmux_the_scrollback_has_each_message_once_whatever_the_window_did(tm
         window.resize(*size)
         hold.release()
     window.has(MARKS[-1])
+    window.type(DRAFT)
     for size in QUICK:
         window.resize(*size)
     window.resize(80, 24)
+    window.type(" indeed")
+    window.has(f"{DRAFT} indeed")
+    once(window.text)
     assert not window.alternate
-    window.say("again")
+    window.press("Enter")
     window.has("And more.")
     window.press("C-d")
     window.has("left with 0")
     once(window.text)
-    for words_said in ("the question", "again", "And more."):
-        assert window.text.count(words_said) == 1, window.text
+    for said in ("the question", DRAFT, "And more."):
+        assert window.text.count(said) == 1, window.text
 
 
 @pytest.mark.skipif(not INSTALLED, reason="needs tmux")

@@ -8,7 +8,7 @@ import pytest
 
 from support.picture import shows
 from support.provider import CUT, Hold, Refusal, thought, tool, words
-from support.terminal import strange
+from support.terminal import LONG, strange
 
 GOLDEN = Path(__file__).parent / "golden"
 ANSWER = """\
@@ -53,7 +53,7 @@ def test_an_answer_in_markdown_at_every_width(chat, provider, columns):
     assert strange(terminal.raw) == []
 
 
-@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("columns", [40, pytest.param(80, marks=LONG)])
 def test_wide_characters_keep_their_columns(chat, provider, columns):
     terminal = chat(provider(words(WIDE)), columns=columns, lines=40)
     terminal.say("織機とは何ですか 🧵")

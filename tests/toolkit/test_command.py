@@ -262,6 +262,19 @@ async def test_nothing_is_left_after_a_cancel_however_it_tries(
 
 
 @on_linux
+async def test_nothing_is_left_after_a_second_cancel_either(desk: Desk, folder: Path, name: str):
+    sleeper = f"{sys.executable} -c 'import time; time.sleep(1000)' {name}"
+    running = asyncio.create_task(run(desk, f"trap '' TERM; setsid {sleeper} & touch begun; {sleeper}"))
+    await until((folder / "begun").exists)
+    running.cancel()
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not alive(name) and not family(os.getpid())
+
+
+@on_linux
 async def test_what_runs_in_the_background_neither_hangs_the_command_nor_outlives_it(
     desk: Desk, stubborn: str, name: str
 ):

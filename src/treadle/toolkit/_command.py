@@ -101,12 +101,25 @@ async def run(root: Root, command: str, seconds: float, added: Mapping[str, str]
         patience = 0.0  # the supervisor was stopped by what it supervises
     finally:
         pipe.close()
-        await asyncio.shield(asyncio.ensure_future(_stop(transport, supervisor, mark, patience)))
+        await _to_its_end(asyncio.ensure_future(_stop(transport, supervisor, mark, patience)))
     try:
         answer = msgspec.json.decode(supervisor.out[1], type=_Answer)
     except msgspec.DecodeError:  # the command may also have written where its supervisor writes
         raise ToolError("the command ended or disturbed its own supervisor and was ended; its output is lost") from None
     return _told(answer, seconds)
+
+
+async def _to_its_end(stopping: asyncio.Future[None]) -> None:
+    """Waits for what must not be left half done, also where the caller is cancelled once more."""
+    cancelled: asyncio.CancelledError | None = None
+    while not stopping.done():
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    stopping.result()
 
 
 async def _stop(transport: asyncio.SubprocessTransport, supervisor: Program, mark: str, patience: float) -> None:

@@ -48,6 +48,7 @@ class Agents:
         own = given is None or settings.origin("effort").startswith("flag")
         self.effort: str | None = settings.effort if own else None
         self.given: Agent[Any, Any] | None = given
+        self.window: int | None = settings.context_tokens  # of the model's context, in tokens
         self.servers: list[Any] = []
         self.tap: Callable[[Event], object] = lambda _: None
         self.note: Callable[[str], object] = lambda _: None
@@ -62,6 +63,7 @@ class Agents:
         self._made: Agent[Any, Any] | None = None
         self._holding: asyncio.Task[None] | None = None
         self._leave = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def model(self) -> str:
@@ -89,6 +91,7 @@ class Agents:
     async def agent(self) -> Agent[Any, Any]:
         """The agent as it is now. Raises `ConfigError` where it cannot be."""
         if self._made is None:
+            self._loop = asyncio.get_running_loop()
             if self._holding is None:
                 await self._start_servers()
             tools = await self._tools()
@@ -111,13 +114,16 @@ class Agents:
 
     def _make(self, tools: Sequence[Tool[..., Any]]) -> Agent[Any, Any]:
         from treadle import Agent
+        from treadle.pricing import context_window
 
         if self.given is not None:
             return self._adopted(self.given)
         model = self._model()
         settings = self._settings
-        if self.effort != settings.effort:
-            settings = dataclasses.replace(settings, effort=self.effort)
+        self.window = settings.context_tokens
+        if self.window is None and self._base_url is None:
+            self.window = context_window(model)
+        settings = dataclasses.replace(settings, effort=self.effort, context_tokens=self.window)
         return Agent(
             model,
             instructions=self.context.instructions(self._facts(tools)),
@@ -151,13 +157,30 @@ class Agents:
         if self._name is None:
             choice = choose(os.environ)
             self._name, self._base_url = choice.model, choice.base_url
-            self.note(choice.why)
+            self._say(choice.why)
         provider, _, name = self._name.partition(":")
         if provider == "local":
             from treadle.providers.local import LocalModel
 
-            return LocalModel(name, on_load=lambda seconds: self.note(f"loading {Path(name).name} ... {seconds:.0f} s"))
+            return LocalModel(name, on_load=self._loading(Path(name).name))
         return resolve(self._name, base_url=self._base_url)
+
+    def _loading(self, name: str) -> Callable[[float], None]:
+        """Tells that a model is being loaded, more and more seldom."""
+        due = 0.0
+
+        def tell(seconds: float) -> None:
+            nonlocal due
+            if seconds >= due:
+                self._say(f"loading {name} ... {seconds:.0f} s")
+                due = max(2.0, due * 2)
+
+        return tell
+
+    def _say(self, text: str) -> None:
+        """Notes something, from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.note, text)
 
     def _facts(self, tools: Sequence[Tool[..., Any]]) -> Any:
         from treadle.cli.context import Facts

@@ -15,7 +15,7 @@ from prompt_toolkit.output.color_depth import ColorDepth
 
 from treadle.cli.chat.asking import Asking
 from treadle.cli.chat.files import Files
-from treadle.cli.chat.inline import Inline, SteadyOutput, reflows, shows_notices
+from treadle.cli.chat.inline import Inline, SteadyOutput, quiet_seconds, reflows, shows_notices
 from treadle.cli.chat.keys import bindings
 from treadle.cli.chat.layout import STYLES, prompt_layout
 from treadle.cli.chat.prompt import prompt_buffer
@@ -73,6 +73,7 @@ class App:
         self.key_bindings: KeyBindings = bindings(self)
         self._inline = Inline(
             reflows=reflows(os.environ),
+            quiet_seconds=quiet_seconds(os.environ),
             layout=prompt_layout(
                 self.buffer,
                 self._pastes,
@@ -217,6 +218,7 @@ class App:
         parts = self.client.parts
         self.screen.view.model = parts.agents.model
         self.screen.view.mode = parts.rules.mode
+        self.screen.view.window = parts.agents.window
         if self.asking.question is None:
             if self._draft is not None:
                 draft, self._draft = self._draft, None

@@ -142,7 +142,7 @@ async def _cost(client: Client, _argument: str) -> None:
 
 async def _context(client: Client, _argument: str) -> None:
     parts = client.parts
-    window, used = parts.settings.context_tokens, client.context_tokens
+    window, used = parts.agents.window, client.context_tokens
     share = f" of {window:,} ({used * 100 // window} %)" if window else ""
     lines = [f"context: {used:,} tokens{share} after the last answer"]
     lines += [f"  {file.path}" for file in parts.context.files]

@@ -174,6 +174,7 @@ class Conversation:
         """One run. Whether it went well; if not, its last event told the face."""
         self.face.user(self._shown(text))
         agent = await self._agent()
+        self.face.changed()  # the model may be known only now
         run = agent.stream(list(self._message(text, agent)), store=self.store, session=self.session)
         self._run, self._in_run = (run, agent), True
         try:

@@ -9,6 +9,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.utils import get_cwidth
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping, Sequence
 
 _TOGETHER, _DONE = "\x1b[?2026h", "\x1b[?2026l"  # synchronized output, which other terminals ignore
@@ -59,17 +60,27 @@ class SteadyOutput(Vt100_Output):
 
 
 class Inline(Application[int]):
-    """An application that is drawn below the lines it prints, and leaves nothing else behind."""
+    """An application that is drawn below the lines it prints, and leaves nothing else behind.
 
-    def __init__(self, *, reflows: bool, **options: Any) -> None:
+    After a change of the terminal's size nothing is drawn for `quiet_seconds`, in case that it is not the last one.
+    """
+
+    def __init__(self, *, reflows: bool, quiet_seconds: float = 0.0, **options: Any) -> None:
         super().__init__(full_screen=False, erase_when_done=True, **options)
         self._reflows = reflows
+        self._quiet_seconds = quiet_seconds
+        self._quiet: asyncio.TimerHandle | None = None
+        self._waiting: list[str] = []
         self._width = 0  # of what is drawn
         self.before_render += self._adapt
         self.after_render += lambda _: self.settle()
 
     def print_above(self, lines: Sequence[str]) -> None:
         """Puts finished lines, SGR sequences and all, above what is drawn. Nothing ever takes them back."""
+        if self._quiet is not None and self.is_running:
+            self._waiting += lines
+            return
+        lines, self._waiting = [*self._waiting, *lines], []
         if not lines:
             return
         output = self.output
@@ -95,9 +106,23 @@ class Inline(Application[int]):
             self.context.copy().run(self._on_resize)
 
     def _on_resize(self) -> None:
-        """Draws anew. The library calls this."""
+        """Draws anew, once the size stays as it is. The library calls this."""
+        if self._quiet is not None:
+            self._quiet.cancel()
+        if self._quiet_seconds and self.loop is not None:
+            self._quiet = self.loop.call_later(self._quiet_seconds, self._resize)
+        else:
+            self._resize()
+
+    def _resize(self) -> None:
+        self._quiet = None
         self._adapt()
         super()._on_resize()
+        self.print_above([])
+
+    def _redraw(self, render_as_done: bool = False) -> None:  # noqa: FBT001, FBT002 - the library's signature
+        if self._quiet is None or render_as_done:
+            super()._redraw(render_as_done)
 
     def _adapt(self, _: object = None) -> None:
         """In a terminal of another width, erases what is drawn, as far up as that has wrapped it anew."""
@@ -121,6 +146,11 @@ class Inline(Application[int]):
             ]
             more += max(0, -(-max(cells, default=0) // width) - 1)
         return more
+
+
+def quiet_seconds(environ: Mapping[str, str]) -> float:
+    """How long a size has to last. tmux tells of one up to a quarter of a second after it has changed its rows."""
+    return 0.3 if "TMUX" in environ else 0.0
 
 
 def reflows(environ: Mapping[str, str]) -> bool:

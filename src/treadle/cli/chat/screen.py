@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from treadle import Event, Message
     from treadle.cli.chat.view import View
 
-TICK_SECONDS = 1 / 12
+TICK_SECONDS = 0.1
 HINT_SECONDS = 2.0
 LONG_SECONDS = 10.0  # of a run whose end is worth a bell
 

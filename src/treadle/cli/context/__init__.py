@@ -15,7 +15,7 @@ from treadle.cli.context import _commands, _skills
 from treadle.cli.context._commands import Command, expand
 from treadle.cli.context._environment import Allowed, Facts, environment
 from treadle.cli.context._files import ContextFile, context_files
-from treadle.cli.context._reading import Own, Place
+from treadle.cli.context._reading import Own, Place, shown
 from treadle.cli.context._skills import Skill
 from treadle.cli.settings import paths
 from treadle.cli.terminal import neutral
@@ -119,4 +119,4 @@ def _file(file: ContextFile) -> str:
     text = _TAG.sub("&lt;", neutral(file.text.strip("\n")).translate(_UNSEEN))
     cut = "\n[cut here; the file goes on]" * file.cut
     source = "user" if file.own else "repository"
-    return f'<instructions file="{html.escape(neutral(file.path))}" from="{source}">\n{text}{cut}\n</instructions>'
+    return f'<instructions file="{html.escape(shown(file.path))}" from="{source}">\n{text}{cut}\n</instructions>'

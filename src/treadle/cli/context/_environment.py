@@ -7,6 +7,7 @@ import platform
 import re
 from typing import TYPE_CHECKING, Literal
 
+from treadle.cli.context._reading import shown
 from treadle.cli.terminal import neutral
 from treadle.errors import ConfigError
 
@@ -60,7 +61,7 @@ def environment(facts: Facts) -> str:
         lines = [_READS]
     if facts.commands != "no":
         lines.append(_COMMANDS)
-    work = _WORK.format(root=neutral(str(facts.root)), allowed="\n".join(lines))
+    work = _WORK.format(root=shown(facts.root), allowed="\n".join(lines))
     powers = [f"{_HOW[getattr(facts, name)]} {power}" for name, power in _POWERS.items()]
     told = {
         "Today is": facts.today.isoformat(),

@@ -18,6 +18,7 @@ _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"(?:[ \t]+#.*)?', re.DOTALL)
 _SINGLE = re.compile(r"'((?:[^']|'')*)'(?:[ \t]+#.*)?", re.DOTALL)
 _ESCAPE = re.compile(r"\\(\n[ \t]*|x[0-9A-Fa-f]{2}|u(?![dD][89a-fA-F])[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "e": "\x1b"}
+_REFERENCE = re.compile(r"[&!]\S|\*\w")
 _BELOW = re.compile(r"-(?:[ \t]|$)|[\"']?[\w .-]+[\"']?[ \t]*:(?:[ \t]|$)")  # what makes a list or a mapping
 
 _Lines = deque[tuple[int, str]]
@@ -57,7 +58,7 @@ def _fields(lines: _Lines) -> dict[str, str]:
 
 def _text(value: str, lines: _Lines, number: int) -> str | None:
     """The text behind a key, with what belongs to it taken off `lines`; None for a list or a mapping."""
-    if value[:1] in ("&", "*", "!") and value[1:2].strip():
+    if _REFERENCE.match(value):
         raise ValueError(f"line {number}: anchors, aliases and tags are not read; put the text in quotes")
     if block := _BLOCK.fullmatch(value):
         return _block_text(_indented(lines), folded=block[1] == ">")

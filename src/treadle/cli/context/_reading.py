@@ -10,7 +10,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from treadle.cli.terminal import one_line
+from treadle.cli.terminal import neutral, one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,6 +97,11 @@ def list_names(place: Place, name: str, notes: list[str]) -> list[str]:
     except (OSError, ValueError) as error:
         notes.append(note(f"{place.path}/{name}", getattr(error, "strerror", None) or str(error)))
         return []
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """A path for a model, on one line whatever is in it."""
+    return neutral(os.fspath(path)).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def note(path: str, why: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treadle.cli.context._front_matter import front_matter
-from treadle.cli.context._reading import Beneath, Own, Place, Readable, list_names, note, read_text
+from treadle.cli.context._reading import Beneath, Own, Place, Readable, list_names, note, read_text, shown
 from treadle.cli.terminal import neutral, one_line
 from treadle.errors import ToolError
 
@@ -99,7 +99,7 @@ def skill_text(skill: Skill, file: str | None = None) -> str:
         text = front_matter(text)[1]
     others = [one_line(name) for name in _files(skill) if name != FILE]
     more = f"\n\nOther files in it: {', '.join(others)}" if others else ""
-    return f"Skill {skill.name}, in {one_line(str(skill.path))}; paths in it begin there.\n\n{text}{more}"
+    return f"Skill {skill.name}, in {shown(skill.path)}; paths in it begin there.\n\n{text}{more}"
 
 
 def _where(skill: Skill, file: str | None) -> tuple[Readable, str]:
