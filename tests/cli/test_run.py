@@ -266,6 +266,12 @@ def test_a_failed_request_is_one_line_and_the_summary_still_comes(treadle, serve
     assert "Traceback" not in outcome.err and "\x1b" not in outcome.err
 
 
+def test_a_key_that_is_not_there_is_a_matter_of_configuration(treadle):
+    outcome = treadle("run", "-m", "anthropic:tiny", "hi")
+    assert outcome.code == 2
+    assert outcome.err.splitlines()[-1].startswith("treadle: anthropic:tiny: no API key: set ANTHROPIC_API_KEY")
+
+
 def test_where_nobody_answers_the_error_is_one_line(treadle, chat, serve):
     server = serve({})
     server.close()

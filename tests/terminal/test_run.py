@@ -21,7 +21,7 @@ def test_an_answer_is_printed_and_the_terminal_is_as_before(start, provider):
 def test_a_question_is_shown_at_every_width_and_its_answer_decides(start, provider, root):
     server = provider(tool("run_command", command="echo one > made"), words("Done."))
     terminal = start("run", *server.model, "make it", columns=30)
-    terminal.has("$ echo one > made")
+    terminal.has("$ echo one > made", "Allow?")
     for columns, lines in ((1, 2), (200, 50), (40, 10)):
         terminal.resize(columns, lines)
     terminal.feed("y\r")

@@ -16,7 +16,7 @@ from treadle.cli.exits import Exit
 from treadle.cli.mcp import load_servers, started
 from treadle.cli.terminal import Screen, at_a_terminal, complain, say
 from treadle.cli.toolbox import Toolbox
-from treadle.errors import ConfigError, RunError, StoreError
+from treadle.errors import AuthenticationError, ConfigError, RunError, StoreError
 from treadle.usage import StopReason
 
 if TYPE_CHECKING:
@@ -271,8 +271,11 @@ async def _drive(run: Run[Any], screen: Screen, signals: Signals, log: deque[Eve
 
 def failed(error: RunError | StoreError, screen: Screen) -> int:
     """Says what broke a run. Raises `ConfigError` where that is the cause: nothing was sent, nothing is summed up."""
-    if isinstance(error.__cause__, ConfigError):
-        raise error.__cause__ from None
+    cause = error.__cause__
+    if isinstance(cause, ConfigError):
+        raise cause from None
+    if isinstance(cause, AuthenticationError) and cause.status is None:  # no server said so: there is no key
+        raise ConfigError(str(cause)) from None
     return complain(str(error), Exit.SHORT if screen.tally.stop is StopReason.CONTEXT else Exit.FAILED)
 
 
