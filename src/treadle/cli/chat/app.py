@@ -8,7 +8,7 @@ import io
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output.color_depth import ColorDepth
@@ -93,6 +93,7 @@ class App:
     async def run(self, banner: Sequence[str] = (), begin: Callable[[], None] = lambda: None) -> int:
         """Runs until the person leaves; the exit code. Whatever was started has ended then."""
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._failed)
         with self._signals(loop), _printed_above(self.screen):
             self.screen.output("\n".join(banner))
             leaving = loop.create_task(self._leave_when_asked())
@@ -252,6 +253,11 @@ class App:
     async def _leave_when_asked(self) -> None:
         await self.client.leaving.wait()
         self.leave()
+
+    def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An error of the client itself costs a line, and not the conversation."""
+        error = context.get("exception")
+        self.screen.error(f"{type(error).__name__}: {error}" if error is not None else str(context.get("message")))
 
     @contextlib.contextmanager
     def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:

@@ -116,9 +116,10 @@ class Inline(Application[int]):
 
     def _resize(self) -> None:
         self._quiet = None
-        self._adapt()
-        super()._on_resize()
-        self.print_above([])
+        if self.is_running:
+            self._adapt()
+            super()._on_resize()
+            self.print_above([])
 
     def _redraw(self, render_as_done: bool = False) -> None:  # noqa: FBT001, FBT002 - the library's signature
         if self._quiet is None or render_as_done:
