@@ -268,7 +268,8 @@ def test_a_failed_request_is_one_line_and_the_summary_still_comes(treadle, serve
 
 def test_a_key_that_is_not_there_is_a_matter_of_configuration(treadle):
     del treadle.environ["TREADLE_MODEL_REQUESTS"]
-    outcome = treadle("run", "-m", "anthropic:tiny", "--base-url", "http://127.0.0.1:9", "hi")
+    treadle.environ["HTTPS_PROXY"] = "http://127.0.0.1:9"  # whatever happens, nothing leaves this machine
+    outcome = treadle("run", "-m", "anthropic:tiny", "hi")
     assert outcome.code == 2
     assert outcome.err.splitlines()[-1].startswith("treadle: anthropic:tiny: no API key: set ANTHROPIC_API_KEY")
 
