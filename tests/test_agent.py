@@ -121,7 +121,15 @@ def test_what_a_model_can_do_is_accepted() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"steps": 0}, {"tokens": -1}, {"seconds": 0}, {"steps": "3"}, {"tool_calls": -1}, {"seconds": float("nan")}, {"usd": float("inf")}],
+    [
+        {"steps": 0},
+        {"tokens": -1},
+        {"seconds": 0},
+        {"steps": "3"},
+        {"tool_calls": -1},
+        {"seconds": float("nan")},
+        {"usd": float("inf")},
+    ],
 )
 def test_limits_that_no_run_could_meet_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):

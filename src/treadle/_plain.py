@@ -106,4 +106,5 @@ def schema_of(annotation: Any) -> Schema | None:
 def _literal(values: tuple[Any, ...]) -> Schema | None:
     if not all(type(value) is str for value in values) or len(set(values)) < len(values):
         return None
-    return ({"enum": list(values)} if len(values) > 1 else {"const": values[0]}) | {"type": "string"}
+    allowed: Schema = {"const": values[0]} if len(values) == 1 else {"enum": list(values)}
+    return allowed | {"type": "string"}

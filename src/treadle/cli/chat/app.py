@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import os
 import signal
-import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output.color_depth import ColorDepth
 
 from treadle.cli.chat.asking import Asking
@@ -20,13 +17,14 @@ from treadle.cli.chat.keys import bindings
 from treadle.cli.chat.layout import STYLES, prompt_layout
 from treadle.cli.chat.prompt import prompt_buffer
 from treadle.cli.chat.screen import Screen
+from treadle.cli.chat.streams import printed_above, terminal_output
 from treadle.cli.terminal import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import TextIO
 
     from prompt_toolkit.buffer import Buffer
+    from prompt_toolkit.data_structures import Size
     from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.output import Output
@@ -68,8 +66,9 @@ class App:
         self.buffer: Buffer = prompt_buffer(self.client, Files(find), history)
         self._draft: str | None = None
         self._rung_for: Question | None = None
+        self._reasoning = False  # the prompt holds a reason and no message
         self._pastes = self.client.pastes
-        self._output = output if output is not None else _output()
+        self._output = output if output is not None else terminal_output()
         self.key_bindings: KeyBindings = bindings(self)
         self._inline = Inline(
             reflows=reflows(os.environ),
@@ -94,7 +93,7 @@ class App:
         """Runs until the person leaves; the exit code. Whatever was started has ended then."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._failed)
-        with self._signals(loop), _printed_above(self.screen):
+        with self._signals(loop), printed_above(self.screen):
             self.screen.output("\n".join(banner))
             leaving = loop.create_task(self._leave_when_asked())
             begin()
@@ -115,7 +114,6 @@ class App:
         """Sends what is typed, or goes on in a new line behind a backslash."""
         if self.asking.stage == "reason":
             self.asking.deny(self._pastes.whole(self.buffer.text))
-            self.buffer.reset()
             return
         state = self.buffer.complete_state
         if state is not None and state.current_completion is not None:
@@ -140,6 +138,7 @@ class App:
             self.print_above(self.asking.whole())
         else:
             self.asking.press(key, self.screen.error)
+        self._reasoning = self.asking.stage == "reason"
         self.redraw()
 
     def put(self, text: str) -> None:
@@ -220,6 +219,9 @@ class App:
         self.screen.view.model = parts.agents.model
         self.screen.view.mode = parts.rules.mode
         self.screen.view.window = parts.agents.window
+        if self._reasoning and self.asking.stage != "reason":
+            self._reasoning = False
+            self.buffer.reset()
         if self.asking.question is None:
             if self._draft is not None:
                 draft, self._draft = self._draft, None
@@ -274,42 +276,3 @@ class App:
             for number in numbers:
                 loop.remove_signal_handler(number)
                 signal.signal(number, before[number])
-
-
-def _output() -> SteadyOutput:
-    def size() -> Size:
-        try:
-            columns, rows = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1)
-        except OSError:
-            columns, rows = 80, 24
-        return Size(rows=rows or 24, columns=columns or 80)
-
-    return SteadyOutput(sys.stdout, size, term=os.environ.get("TERM"), enable_cpr=False)
-
-
-@contextlib.contextmanager
-def _printed_above(screen: Screen) -> Iterator[None]:
-    """Whatever prints meanwhile, a tool for instance, prints above the prompt."""
-    loop = asyncio.get_running_loop()
-    stream = cast("TextIO", _Lines(lambda line: loop.call_soon_threadsafe(screen.output, line)))
-    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
-        yield
-
-
-class _Lines(io.TextIOBase):
-    """Takes text and gives whole lines on."""
-
-    def __init__(self, say: Callable[[str], object]) -> None:
-        super().__init__()
-        self._say = say
-        self._rest = ""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._say(line)
-        return len(text)

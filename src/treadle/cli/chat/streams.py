@@ -1,0 +1,61 @@
+"""Where the client draws, and where everything else that is printed goes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, cast
+
+from prompt_toolkit.data_structures import Size
+
+from treadle.cli.chat.inline import SteadyOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TextIO
+
+    from treadle.cli.chat.screen import Screen
+
+
+def terminal_output() -> SteadyOutput:
+    """What draws on the terminal of this process. It asks the terminal nothing."""
+
+    def size() -> Size:
+        try:
+            columns, rows = os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1)
+        except OSError:
+            columns, rows = 80, 24
+        return Size(rows=rows or 24, columns=columns or 80)
+
+    return SteadyOutput(sys.stdout, size, term=os.environ.get("TERM"), enable_cpr=False)
+
+
+@contextlib.contextmanager
+def printed_above(screen: Screen) -> Iterator[None]:
+    """Whatever prints meanwhile, a tool for instance, prints above the prompt."""
+    loop = asyncio.get_running_loop()
+    stream = cast("TextIO", _Lines(lambda line: loop.call_soon_threadsafe(screen.output, line)))
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+        yield
+
+
+class _Lines(io.TextIOBase):
+    """Takes text and gives whole lines on."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        super().__init__()
+        self._say = say
+        self._rest = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._say(line)
+        return len(text)
