@@ -298,6 +298,47 @@ async def test_a_denied_call_gives_the_model_the_reason(start) -> None:
     assert "too dangerous" in at.model.requests[1].messages[-1].results[0].content
 
 
+async def test_a_reason_that_is_not_given_is_no_message(start) -> None:
+    at = await start(call("run_command", command="date"), "Then not.")
+    at.press("go", ENTER)
+    await at.seen("[y]es")
+    at.press("n")
+    await at.seen("why not?")
+    await at.typed("beca", "\x1bs")
+    assert at.text == "beca"
+    at.press(ESCAPE)
+    await at.seen("[y]es")
+    await at.until(lambda: at.text == "")
+    at.press("n")
+    await at.until(lambda: at.app.asking.stage == "reason")
+    at.press("no", "\x03")
+    await at.idle()
+    assert at.text == "" and not at.app.client.conversation.queue
+
+
+async def test_a_question_rings_once(start) -> None:
+    at = await start(call("run_command", command="date"), "Fine.")
+    at.press("go", ENTER)
+    await at.seen("[y]es")
+    at.app.client.next_mode()
+    assert at.emulator.bells == 1
+    at.press(ESCAPE)
+    await at.seen("Fine.")
+
+
+async def test_an_error_of_the_client_costs_a_line_and_no_more(start) -> None:
+    at = await start("Still here.")
+
+    def broken(_: object) -> None:
+        raise ValueError("broken key")
+
+    at.app.key_bindings.add("f11")(broken)
+    at.press("\x1b[23~")
+    await at.seen("ValueError: broken key")
+    at.press("hi", ENTER)
+    await at.seen("Still here.")
+
+
 async def test_v_prints_the_whole_of_a_long_change(start) -> None:
     at = await start(call("write_file", path="a.txt", content="".join(f"row {n}\n" for n in range(60))), "Done.")
     at.press("go", ENTER)

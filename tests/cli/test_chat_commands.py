@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.client import Heard, make_client, make_parts
-from treadle import Compaction, UserMessage, decode_messages
+from treadle import Agent, Compaction, RunFinish, UserMessage, decode_messages, tool
 from treadle.cli.chat.client import Client
 from treadle.cli.chat.commands import COMMANDS
 from treadle.cli.chat.exporting import as_markdown
@@ -18,7 +19,7 @@ from treadle.cli.chat.presence import Presence
 from treadle.errors import StoreError
 from treadle.messages import AssistantMessage, FilePart, TextPart, ToolCallPart, ToolMessage, ToolResultPart
 from treadle.sessions import load
-from treadle.testing import ScriptedModel
+from treadle.testing import ScriptedModel, call
 
 BOUND = 20.0
 
@@ -235,4 +236,69 @@ async def test_a_session_that_another_client_has_open_is_not_joined(tmp_path: Pa
     other.leave()
     await do(client, "/resume first")
     assert client.conversation.session == "first"
+    await client.close()
+
+
+async def test_a_server_that_does_not_start_is_told_and_left_out(tmp_path: Path) -> None:
+    (tmp_path / "servers.json").write_text('{"mcpServers": {"looms": {"command": "/nowhere/loom-server"}}}')
+    face = Heard()
+    parts = make_parts(tmp_path, model="offline:demo", mcp=[str(tmp_path / "servers.json")])
+    client = Client(face, parts, "first")
+    await do(client, "list the files", "/mcp")
+    assert face.said[1] == "note: starting 1 MCP server ..."
+    assert face.said[2].startswith("note: ") and "looms" in face.said[2]
+    assert "no MCP servers" in face.said[-1] and isinstance(face.events[-1], RunFinish)
+    await client.close()
+
+
+async def test_tools_that_the_settings_forbid_are_not_offered(tmp_path: Path) -> None:
+    face = Heard()
+    parts = make_parts(tmp_path, model="offline:demo", allow_writes=False, allow_commands=False)
+    client = Client(face, parts, "first")
+    await do(client, "/tools", "!echo mine")
+    assert "read_file" in face.said[0] and "write_file" not in face.said[0] and "run_command" not in face.said[0]
+    assert "mine" in face.said[-1]
+    await client.close()
+
+
+async def test_the_context_of_a_known_model_is_looked_up(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, model="anthropic:claude-sonnet-4-5")
+    agent = await parts.agents.agent()
+    assert parts.agents.window == 200_000
+    assert [wrap.at_tokens for wrap in agent.wrap_model] == [160_000]
+
+
+async def test_an_agent_of_ones_own_keeps_its_model_tools_and_hooks(tmp_path: Path) -> None:
+    seen: list[str] = []
+    own = Agent(
+        ScriptedModel(call("look"), "Done."),
+        tools=[tool(effect="read")(look)],
+        hooks={"before_tool": [lambda request: seen.append(request.name)]},
+        instructions="Look.",
+    )
+    face = Heard()
+    client = Client(face, make_parts(tmp_path, own), "first")
+    await do(client, "go", "/model")
+    assert seen == ["look"] and isinstance(face.events[-1], RunFinish)
+    assert own.model.requests[0].instructions == "Look." and own.taps == ()
+    assert "scripted:scripted" in face.said[-1]
+    await client.close()
+
+
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+async def test_without_a_model_one_is_chosen_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.endswith("_API_KEY")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TREADLE_MODEL_REQUESTS", "deny")  # nor is a server of this machine looked for
+    monkeypatch.delenv("TREADLE_MODEL", raising=False)
+    face = Heard()
+    client = Client(face, make_parts(tmp_path), "first")
+    assert client.parts.agents.model == ""
+    await asyncio.gather(client.choose_model(), client.parts.agents.agent())
+    assert client.parts.agents.model == "offline:demo"
+    assert len(face.said) == 1 and "no model configured" in face.said[0]
     await client.close()

@@ -164,6 +164,7 @@ async def test_a_wrong_model_is_one_line_and_the_prompt_is_back(tmp_path: Path) 
     client.enter("hi")
     await idle(client)
     assert len(face.said) == 2 and face.said[1].startswith("error: ") and "nobody" in face.said[1]
+    assert face.given_back == ["hi"]
     assert not client.conversation.busy
     await client.close()
 

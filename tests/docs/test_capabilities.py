@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from treadle.providers import _MODELS
-from treadle.providers._dialects import DIALECTS as CHAT
 from treadle.providers.anthropic._models import traits_of as claude_traits
 from treadle.providers.anthropic._platform import ANTHROPIC
 from treadle.providers.google._models import traits_of as gemini_traits
 from treadle.providers.openai._dialects import DIALECTS as RESPONSES
+from treadle.providers.openai_chat._dialects import DIALECTS as CHAT
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROWS = [(prefix, row) for table in (CHAT, RESPONSES) for prefix, row in table.items()] + [("anthropic", ANTHROPIC)]

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import batch
 import custom_model
+import team
 
-from treadle import Model, Usage
-from treadle.testing import ScriptedModel, error
+from treadle import Allow, Deny, Model, Usage
+from treadle.testing import ScriptedModel, call, error
 
 if TYPE_CHECKING:
     import pytest
 
-    from treadle import ModelRequest
+    from treadle import Decision, ModelRequest, PendingCall
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,3 +63,36 @@ async def test_the_model_of_ones_own_is_a_model_and_repeats_the_prompt():
     result = await custom_model.agent.run("Over hill and dale")
     assert result.text.split() == ["Over", "hill", "and", "dale"]
     assert result.usage == Usage(4, 4)
+
+
+async def test_the_team_asks_before_each_change_and_spends_from_one_budget(tmp_path: Path):
+    (tmp_path / "loom.md").write_text("A loom has four treadles.\n", encoding="utf-8")
+    edit = {"old_text": "four", "new_text": "six"}
+    model = ScriptedModel(
+        call("reader", prompt="How many treadles?"),
+        call("search_content", pattern="treadles"),
+        "loom.md says four.",
+        call("write_file", path="loom.md", content="none"),
+        call("edit_file", path="loom.md", edits=[edit]),
+        "Six now.",
+    )
+    asked = []
+
+    def decide(pending: PendingCall) -> Decision:
+        asked.append((pending.name, pending.reason))
+        return Allow(key=pending.key) if pending.name == "edit_file" else Deny("Edit it instead.", key=pending.key)
+
+    result = await team.finish(team.make(model, str(tmp_path)), "Make it six.", decide)
+    assert (tmp_path / "loom.md").read_text(encoding="utf-8") == "A loom has six treadles.\n"
+    assert asked == [("write_file", "write_file changes a file."), ("edit_file", "edit_file changes a file.")]
+    assert (result.text, result.stop) == ("Six now.", "end")
+    said = [part.content for message in result.messages for part in getattr(message, "results", ())]
+    assert said[0] == "loom.md says four."
+    assert "Edit it instead." in said[1]
+
+
+def test_the_team_script_prints_its_answer():
+    command = [sys.executable, "examples/team.py", "offline:demo", "Read README.md."]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, input="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1].endswith("tokens)")

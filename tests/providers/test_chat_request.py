@@ -30,9 +30,9 @@ from treadle.messages import (
     UserMessage,
 )
 from treadle.model import HostedMCP, ModelRequest, ModelSettings, Reasoning, ToolSpec
-from treadle.providers._dialects import DIALECTS, Dialect
 from treadle.providers._endpoint import for_model
 from treadle.providers.openai_chat import OpenAIChatModel
+from treadle.providers.openai_chat._dialects import DIALECTS, Dialect
 from treadle.providers.openai_chat._request import RequestWriter
 from treadle.transcript import repair
 from treadle.usage import StopReason

@@ -520,7 +520,7 @@ async def test_fields_of_the_wrong_shape_are_left_out_and_the_rest_is_read() -> 
 
 
 async def test_a_broken_chunk_is_an_answer_we_do_not_understand() -> None:
-    with pytest.raises(ModelResponseError, match="a chunk is no JSON") as caught:
+    with pytest.raises(ModelResponseError, match="an event is no JSON") as caught:
         await read(text("a"), b'data: {"id": broken}\n\n', text("b"), STOP)
     assert caught.value.retryable
 

@@ -22,12 +22,12 @@ from support.samples import FORMS, members, sample, tag
 from treadle.errors import ModelError
 from treadle.messages import ToolMessage, ToolResultPart, UserMessage
 from treadle.model import ModelRequest
-from treadle.providers._dialects import DIALECTS
 from treadle.providers.anthropic._models import traits_of
 from treadle.providers.anthropic._request import RequestWriter as AnthropicWriter
 from treadle.providers.google._request import RequestWriter as GoogleWriter
 from treadle.providers.openai._dialects import DIALECTS as RESPONSES_DIALECTS
 from treadle.providers.openai._request import RequestWriter as ResponsesWriter
+from treadle.providers.openai_chat._dialects import DIALECTS
 from treadle.providers.openai_chat._request import RequestWriter as ChatWriter
 from treadle.usage import StopReason
 

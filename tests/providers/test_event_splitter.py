@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.providers._connection import EventSplitter
+from treadle.providers._event_stream import EventSplitter
 
 
 def split(body: bytes, *sizes: int) -> list[tuple[bytes, bytes]]:

@@ -18,7 +18,7 @@ from treadle.errors import (
 from treadle.messages import ProviderPart, ReasoningPart, ToolMessage, ToolResultPart, UserMessage
 from treadle.model import ModelRequest
 from treadle.providers import resolve
-from treadle.providers._dialects import DIALECTS
+from treadle.providers.openai_chat._dialects import DIALECTS
 from treadle.providers.openai_chat._request import RequestWriter
 from treadle.usage import StopReason
 

@@ -7,10 +7,10 @@ import pytest
 from treadle.errors import ConfigError
 from treadle.model import Model
 from treadle.providers import _MEANT, _MODELS, resolve
-from treadle.providers._dialects import DIALECTS
 from treadle.providers.openai import OpenAIModel
 from treadle.providers.openai._dialects import DIALECTS as RESPONSES
 from treadle.providers.openai_chat import OpenAIChatModel
+from treadle.providers.openai_chat._dialects import DIALECTS
 
 
 @pytest.mark.parametrize("provider", sorted(DIALECTS))

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from treadle.messages import encodable
+
 
 def lenient(data: bytes) -> Any:
     """The JSON value in `data`, with all that JSON does not allow; None where there is none.
@@ -27,6 +29,12 @@ def fitting(value: Any, kind: Any) -> Any:
         return msgspec.convert(value, kind, strict=False)
     except (msgspec.ValidationError, UnicodeEncodeError, RecursionError):  # text that is no text cannot be looked at
         return None
+
+
+def whole_pairs(text: str) -> tuple[str, str]:
+    """`text` as valid text, and half a surrogate pair at its end, which waits for its other half in the next piece."""
+    half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+    return encodable(text.removesuffix(half)), half
 
 
 def _null(_: str) -> None:

@@ -25,8 +25,8 @@ import msgspec
 from treadle.errors import ConfigError, ModelConnectionError, StreamIdleError
 from treadle.model import Capabilities
 from treadle.providers._connection import check_allowed
-from treadle.providers._dialects import DIALECTS
 from treadle.providers._local_server import ServerOptions
+from treadle.providers.openai_chat._dialects import DIALECTS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.cli.calls import COMMAND
 from treadle.cli.options import agent_options
-from treadle.errors import ConfigError, MCPError
+from treadle.errors import ConfigError, TreadleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,6 +62,8 @@ class Agents:
         self._name: str | None = settings.model if own else None
         self._made: Agent[Any, Any] | None = None
         self._holding: asyncio.Task[None] | None = None
+        self._choosing = asyncio.Lock()
+        self._started = asyncio.Event()
         self._leave = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -92,17 +94,22 @@ class Agents:
         """The agent as it is now. Raises `ConfigError` where it cannot be."""
         if self._made is None:
             self._loop = asyncio.get_running_loop()
-            if self._holding is None:
-                await self._start_servers()
+            await self.choose()
+            await self._start_servers()
             tools = await self._tools()
             # In a thread: what it imports for the first time takes long enough to be felt at the prompt.
             self._made = await asyncio.to_thread(self._make, tools)
         return self._made
 
-    @property
-    def made(self) -> Agent[Any, Any] | None:
-        """The agent, if there is one by now."""
-        return self._made
+    async def choose(self) -> None:
+        """Settles the model where neither the settings nor an agent name one, and says which it is."""
+        from treadle.cli.choice import choose
+
+        async with self._choosing:
+            if self._name is None and self.given is None:
+                choice = await asyncio.to_thread(choose, os.environ)
+                self._name, self._base_url = choice.model, choice.base_url
+                self.note(choice.why)
 
     async def close(self) -> None:
         """Ends the servers, and what the model holds."""
@@ -151,13 +158,9 @@ class Agents:
         return dataclasses.replace(given, **changes)
 
     def _model(self) -> Model:
-        from treadle.cli.choice import choose
         from treadle.providers import resolve
 
-        if self._name is None:
-            choice = choose(os.environ)
-            self._name, self._base_url = choice.model, choice.base_url
-            self._say(choice.why)
+        assert self._name is not None
         provider, _, name = self._name.partition(":")
         if provider == "local":
             from treadle.providers.local import LocalModel
@@ -214,27 +217,38 @@ class Agents:
         return tool.name != COMMAND or self._settings.allow_commands is not False
 
     async def _start_servers(self) -> None:
+        """Returns when the servers of the settings have started, or have failed to."""
         if not self._settings.mcp or self.given is not None:
             return
-        from treadle.cli.mcp import load_servers
+        if self._holding is None:
+            from treadle.cli.mcp import load_servers
 
-        self.servers = load_servers(self._settings.mcp, self._settings.content)
-        started = asyncio.Event()
-        self._holding = asyncio.get_running_loop().create_task(self._hold(started))
-        await started.wait()
+            self.servers = load_servers(self._settings.mcp, self._settings.content)
+            count = len(self.servers)
+            self.note(f"starting {count} MCP server{'s' * (count != 1)} ...")
+            self._holding = asyncio.get_running_loop().create_task(self._hold())
+        await self._started.wait()
 
-    async def _hold(self, started: asyncio.Event) -> None:
+    async def _hold(self) -> None:
         """Keeps the servers from here to the end, in one task. One that does not start is told of and left out."""
         async with contextlib.AsyncExitStack() as stack:
             try:
                 for server in self.servers:
                     await stack.enter_async_context(server)
-                found = await asyncio.gather(*(server.ready() for server in self.servers), return_exceptions=True)
-                for fault in found:
-                    if isinstance(fault, MCPError):
-                        self.note(str(fault))
+                found = await asyncio.gather(*(_fault(server) for server in self.servers))
+                for fault in filter(None, found):
+                    self.note(fault)
                 pairs = zip(self.servers, found, strict=True)
-                self.servers = [server for server, fault in pairs if not isinstance(fault, BaseException)]
+                self.servers = [server for server, fault in pairs if fault is None]
             finally:
-                started.set()
+                self._started.set()
             await self._leave.wait()
+
+
+async def _fault(server: Any) -> str | None:
+    """Why a server is not to be had; None once it is."""
+    try:
+        await server.ready()
+    except TreadleError as error:
+        return str(error)
+    return None

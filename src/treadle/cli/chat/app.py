@@ -19,6 +19,7 @@ from treadle.cli.chat.prompt import prompt_buffer
 from treadle.cli.chat.screen import Screen
 from treadle.cli.chat.streams import printed_above, terminal_output
 from treadle.cli.terminal import one_line
+from treadle.toolkit import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
     from treadle.cli.chat.client import Client, Parts
     from treadle.cli.chat.history import HistoryFile
     from treadle.cli.chat.view import View
+    from treadle.cli.exits import Signals
 
 ESCAPE_SECONDS = 0.05  # after which an escape is the key, and not the beginning of a sequence
 SEQUENCE_SECONDS = 0.25
+LOOK_SECONDS = 2.0  # for the files that a name may mean
 
 
 class App:
@@ -62,7 +65,8 @@ class App:
         )
         self.client: Client = Client(self.screen, parts, session)
         self.asking: Asking = Asking(parts.approvals, self._preview)
-        find = next(tool for tool in parts.workspace.read_only() if tool.name == "find_files")
+        looking = Workspace(parts.workspace.root, search_seconds=LOOK_SECONDS)
+        find = next(tool for tool in looking.read_only() if tool.name == "find_files")
         self.buffer: Buffer = prompt_buffer(self.client, Files(find), history)
         self._draft: str | None = None
         self._rung_for: Question | None = None
@@ -89,11 +93,13 @@ class App:
         self._inline.ttimeoutlen = ESCAPE_SECONDS
         self._inline.timeoutlen = SEQUENCE_SECONDS
 
-    async def run(self, banner: Sequence[str] = (), begin: Callable[[], None] = lambda: None) -> int:
+    async def run(
+        self, banner: Sequence[str] = (), begin: Callable[[], None] = lambda: None, signals: Signals | None = None
+    ) -> int:
         """Runs until the person leaves; the exit code. Whatever was started has ended then."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._failed)
-        with self._signals(loop), printed_above(self.screen):
+        with self._signals(loop, signals), printed_above(self.screen):
             self.screen.output("\n".join(banner))
             leaving = loop.create_task(self._leave_when_asked())
             begin()
@@ -130,7 +136,8 @@ class App:
 
     def steer(self) -> None:
         """Says what is typed before the next step of the run that goes on."""
-        self._take(self.client.steer)
+        if not self._reasoning:
+            self._take(self.client.steer)
 
     def answer(self, key: str) -> None:
         """Answers the question that is asked."""
@@ -139,6 +146,12 @@ class App:
         else:
             self.asking.press(key, self.screen.error)
         self._reasoning = self.asking.stage == "reason"
+        self.redraw()
+
+    def back(self) -> None:
+        """Goes a step back in the question, or says no to it."""
+        self.asking.back()
+        self._changed()
         self.redraw()
 
     def put(self, text: str) -> None:
@@ -262,17 +275,21 @@ class App:
         self.screen.error(f"{type(error).__name__}: {error}" if error is not None else str(context.get("message")))
 
     @contextlib.contextmanager
-    def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """Leaves in order at a signal that would end the program, and when the terminal is gone."""
+    def _signals(self, loop: asyncio.AbstractEventLoop, signals: Signals | None) -> Iterator[None]:
+        """Leaves in order at a signal that would end the program, and when the terminal is gone.
+
+        That a second one ends a loop that is blocked is up to `signals`.
+        """
         if isinstance(self._output, SteadyOutput):
             self._output.on_gone = lambda: self.leave(128 + signal.SIGHUP)
-        numbers = (signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.getsignal(number) for number in numbers}
-        for number in numbers:
-            loop.add_signal_handler(number, self.leave, 128 + number)
+        if signals is not None:
+            signals.on_first = lambda: loop.call_soon_threadsafe(self.leave, signals.code)
+        before = signal.getsignal(signal.SIGHUP)
+        loop.add_signal_handler(signal.SIGHUP, self.leave, 128 + signal.SIGHUP)
         try:
             yield
         finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
-                signal.signal(number, before[number])
+            loop.remove_signal_handler(signal.SIGHUP)
+            signal.signal(signal.SIGHUP, before)
+            if signals is not None:
+                signals.on_first = None

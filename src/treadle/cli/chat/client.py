@@ -101,6 +101,11 @@ class Client:
         if line.strip():
             self.conversation.steer(line)
 
+    async def choose_model(self) -> None:
+        """Settles the model where nobody named one."""
+        await self.parts.agents.choose()
+        self.face.changed()
+
     def next_mode(self) -> str:
         """Goes to the mode after the one that holds."""
         mode = self.parts.rules.mode

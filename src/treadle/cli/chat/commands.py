@@ -92,7 +92,7 @@ async def _help(client: Client, _argument: str) -> None:
 async def _model(client: Client, argument: str) -> None:
     agents = client.parts.agents
     if not argument:
-        now = agents.model or "chosen with the first message"
+        now = agents.model or "not chosen yet"
         client.face.note(f"the model is {now}; /model PROVIDER:MODEL changes it")
         return
     await agents.use(model=argument)

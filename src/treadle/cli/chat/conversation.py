@@ -173,9 +173,13 @@ class Conversation:
     async def _answer(self, text: str) -> bool:
         """One run. Whether it went well; if not, its last event told the face."""
         self.face.user(self._shown(text))
-        agent = await self._agent()
-        self.face.changed()  # the model may be known only now
-        run = agent.stream(list(self._message(text, agent)), store=self.store, session=self.session)
+        try:
+            agent = await self._agent()
+            self.face.changed()  # the model may be known only now
+            run = agent.stream(list(self._message(text, agent)), store=self.store, session=self.session)
+        except BaseException:
+            self.queue.insert(0, text)  # nothing was sent
+            raise
         self._run, self._in_run = (run, agent), True
         try:
             async with run:

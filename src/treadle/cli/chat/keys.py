@@ -75,8 +75,7 @@ class Ending:
     def escape(self) -> None:
         """Says no to a question, else ends what goes on."""
         if self._app.asking.question is not None:
-            self._app.asking.back()
-            self._app.redraw()
+            self._app.back()
         else:
             self._app.client.conversation.cancel()
 

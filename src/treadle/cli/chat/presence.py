@@ -28,15 +28,10 @@ class Presence:
             return
         try:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            while (descriptor := _locked(path, session)) is None:
+                pass
         except OSError as error:
             raise StoreError(f"{self._directory} cannot be written: {error.strerror}") from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
-            os.close(descriptor)
-            raise StoreError(f"session {session} is open in another client, process {holder}") from None
         os.truncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
         self.leave()
@@ -49,3 +44,19 @@ class Presence:
                 self._path.unlink()
             os.close(self._descriptor)
             self._descriptor = self._path = None
+
+
+def _locked(path: Path, session: str) -> int | None:
+    """The lock file, held; None where its holder has just taken it away."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        raise StoreError(f"session {session} is open in another client, process {holder}") from None
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    os.close(descriptor)
+    return None

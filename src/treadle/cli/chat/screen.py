@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from treadle.cli.terminal import LONGEST, one_line
-from treadle.events import RunFinish, RunStart
+from treadle.events import ReasoningDelta, RunFinish, RunStart, TextDelta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from treadle import Event, Message
     from treadle.cli.chat.view import View
@@ -63,6 +65,7 @@ class Screen:
         self._take_back = give_back
         self._on_change = changed
         self._clock = clock
+        self._deltas: list[TextDelta | ReasoningDelta] = []
         self._lines: list[str] = []
         self._live: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -73,33 +76,38 @@ class Screen:
 
     def event(self, event: Event) -> None:
         """Shows how the log goes on, at the next tick."""
-        now = self._clock()
-        self._lines += self.view.feed(event, now, self.width)
+        if type(event) is TextDelta or type(event) is ReasoningDelta:
+            if self._deltas and type(self._deltas[0]) is not type(event):
+                self._feed()
+            self._deltas.append(event)
+            self._tick_soon()
+            return
+        self._feed(event)
         self._tick_soon()
         if isinstance(event, RunStart):
-            self._began = now
-        elif isinstance(event, RunFinish) and now - self._began > LONG_SECONDS:
+            self._began = self._clock()
+        elif isinstance(event, RunFinish) and self._clock() - self._began > LONG_SECONDS:
             self._paper.ring("the answer is there")
 
     def user(self, text: str) -> None:
         """Shows what the person said."""
-        self._add(self.view.user(text, self.width))
+        self._add(self.view.user, text)
 
     def output(self, text: str) -> None:
         """Shows lines as they are, but for what a terminal would obey."""
-        self._add(self.view.note(text.removesuffix("\n"), self.width))
+        self._add(self.view.note, text.removesuffix("\n"))
 
     def note(self, text: str) -> None:
         """Shows a line."""
-        self._add(self.view.note(one_line(text, LONGEST), self.width))
+        self._add(self.view.note, one_line(text, LONGEST))
 
     def error(self, text: str) -> None:
         """Shows what went wrong, in a line."""
-        self._add(self.view.error(one_line(text, LONGEST), self.width))
+        self._add(self.view.error, one_line(text, LONGEST))
 
     def replay(self, messages: Sequence[Message]) -> None:
         """Shows an earlier conversation."""
-        self._add(self.view.replay(messages, self.width))
+        self._add(self.view.replay, messages)
 
     def give_back(self, text: str) -> None:
         """Hands over what will not be said by itself."""
@@ -151,6 +159,7 @@ class Screen:
         """Prints what is finished and draws what goes on."""
         if self.away:
             return
+        self._feed()
         lines, self._lines = self._lines, []
         columns, rows = self._paper.size()
         self._live = self.view.live(self._clock(), columns, max(1, rows - 6)) if self._busy() else []
@@ -162,11 +171,20 @@ class Screen:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._feed()
         lines, self._lines = self._lines, []
         self._paper.print_above(lines)
 
-    def _add(self, lines: Iterable[str]) -> None:
-        self._lines += lines
+    def _feed(self, *events: Event) -> None:
+        """Has the view make lines of the text that has come since, which it does once a tick, and of `events`."""
+        deltas, self._deltas = self._deltas, []
+        joined = [msgspec.structs.replace(deltas[0], text="".join(delta.text for delta in deltas))] if deltas else []
+        for event in (*joined, *events):
+            self._lines += self.view.feed(event, self._clock(), self.width)
+
+    def _add(self, made: Callable[[Any, int], list[str]], what: Any) -> None:
+        self._feed()
+        self._lines += made(what, self.width)
         self.flush()
 
     def _tick_soon(self) -> None:

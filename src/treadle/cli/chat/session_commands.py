@@ -159,6 +159,7 @@ def move(client: Client, session: str) -> None:
     """Goes on in another session. Raises `StoreError` where another client has it open."""
     client.parts.presence.move_to(session)
     client.conversation.session = session
+    client.context_tokens = 0
     client.face.changed()
 
 

@@ -37,7 +37,7 @@ def chat(arguments: argparse.Namespace, signals: Signals) -> int:
     given = _agent(arguments.agent) if arguments.agent else None
     settings = _settings(arguments)
     with _restored(signals):
-        return asyncio.run(_run(settings, "" if arguments.continue_ else arguments.resume, given))
+        return asyncio.run(_run(settings, "" if arguments.continue_ else arguments.resume, given, signals))
 
 
 def at_a_terminal() -> bool:
@@ -90,7 +90,7 @@ def _is_trusted(project: Project) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-async def _run(settings: Settings, wanted: str | None, given: Agent[Any, Any] | None) -> int:
+async def _run(settings: Settings, wanted: str | None, given: Agent[Any, Any] | None, signals: Signals) -> int:
     from treadle.cli.chat.building import build
 
     app, opened = await build(settings, wanted, os.environ, given)
@@ -101,8 +101,9 @@ async def _run(settings: Settings, wanted: str | None, given: Agent[Any, Any] | 
             app.screen.replay(opened.messages)
         for note in (*opened.notes, *_ignored(settings), *parts.context.notes):
             app.screen.note(note)
+        app.client.do(app.client.choose_model())
 
-    return await app.run(_banner(settings, parts.agents.model, opened.session), begin)
+    return await app.run(_banner(settings, parts.agents.model, opened.session), begin, signals)
 
 
 def _banner(settings: Settings, model: str, session: str) -> list[str]:
@@ -110,7 +111,7 @@ def _banner(settings: Settings, model: str, session: str) -> list[str]:
 
     mode = "yolo: everything runs without asking" if settings.mode == "yolo" else settings.mode
     lines = [
-        f"treadle {__version__} · {model or 'model chosen with the first message'} · {mode}",
+        f"treadle {__version__} · {model or 'no model named'} · {mode}",
         f"{short(settings.project.root, os.environ)} · session {session} · /help",
     ]
     return [one_line(line) for line in lines]

@@ -19,7 +19,6 @@ COMMAND = "run_command"
 FETCH = "web_fetch"
 EDITS = ("write_file", "edit_file")
 FILES = (*EDITS, "read_file", "list_directory", "find_files", "search_content")
-DECISIONS = ("allow", "ask", "deny")
 _TOOL = re.compile(r"[A-Za-z0-9_.*?-]{1,128}")
 _MOST_STARS = 3  # more of them take too long to match
 _HOST = re.compile(r"(?:\*\.)?(?:[a-z0-9_-]+\.)*[a-z0-9_-]+")

@@ -26,6 +26,7 @@ from treadle.messages import (
 from treadle.providers._arguments import legal_arguments
 from treadle.providers._call_ids import CallIds
 from treadle.providers._faults import unsupported
+from treadle.providers._result_files import untaken
 from treadle.providers.anthropic._platform import ANTHROPIC, FAMILY, Platform
 from treadle.providers.anthropic._wire import CITATIONS, CONTAINER, PROVIDER, STOP_DETAILS
 from treadle.usage import StopReason
@@ -153,8 +154,7 @@ class MessageWriter:
             try:
                 content.append(self.file(file))
             except UnsupportedError:
-                text = f"[{file.name or 'a file'} of type {file.media_type}: this model cannot take it]"
-                content.append({"type": "text", "text": text})
+                content.append({"type": "text", "text": untaken(file)})
         if content:
             written["content"] = content
         return {**written, "is_error": True} if result.is_error else written

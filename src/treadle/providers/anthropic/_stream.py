@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import ContextOverflowError, ModelConnectionError, ModelError, ModelResponseError
+from treadle.errors import ContextOverflowError, ModelError, ModelResponseError
 from treadle.events import ModelFinish
 from treadle.messages import AssistantMessage, ModelRef, ProviderPart, clean, encodable
-from treadle.providers._connection import EventSplitter, collect
-from treadle.providers._errors import one_line, page_summary, refusal_in
+from treadle.providers._errors import refusal_in
+from treadle.providers._event_stream import EventSplitter, collect
+from treadle.providers._lenient import whole_pairs
+from treadle.providers._unread import Unread
 from treadle.providers.anthropic._blocks import (
     CallBlock,
     HostedCallBlock,
@@ -82,7 +84,7 @@ class AnswerReader:
         self._open: dict[int, Block] = {}
         self._raw_stop: str | None = None
         self._stop_details: Any = None
-        self._noise = ""
+        self._unread = Unread(self._ref, self._mask)
         self.is_document = False
         self.done = False
 
@@ -121,7 +123,7 @@ class AnswerReader:
     def _take(self, data: bytes, events: list[ModelEvent], *, last: bool = False) -> None:
         event, tidy = decode_event(data)
         if event is None:
-            self._skip(data, last=last)
+            self._unread.skip(data, last=last, answered=self.finished)
             return
         self._mending = self._mending or not tidy
         kind, delta = event.type, event.delta
@@ -152,7 +154,7 @@ class AnswerReader:
             # Some servers stream under the wrong content type.
             found = self._splitter.feed(body + b"\n\n")
             if body and not found:
-                raise self._error(ModelResponseError, f"the answer is {page_summary(body)}", retryable=False)
+                raise self._unread.page(body)
             for _, payload in found:
                 self._take(payload, events)
             return
@@ -160,7 +162,7 @@ class AnswerReader:
         if head is not None and (head.type == "error" or head.error):
             self._fail(head)
         elif message is None:
-            raise self._broke_off()
+            raise self._unread.broke_off()
         else:
             self._take_message(message, events)
 
@@ -239,7 +241,7 @@ class AnswerReader:
         elif delta.thinking is not None or delta.signature is not None:
             block = ThinkingBlock({})
         elif delta.partial_json:
-            raise self._error(ModelResponseError, "arguments came for a call that was never begun")
+            raise self._unread.error(ModelResponseError, "arguments came for a call that was never begun")
         else:
             return OpaqueBlock({})  # of no known kind: taken, and left out of the message
         self._blocks.append(block)
@@ -272,10 +274,9 @@ class AnswerReader:
     def finish(self) -> ModelFinish:
         """The whole answer. Raises where there is none."""
         if not self.finished:
-            raise self._broke_off()
+            raise self._unread.broke_off()
         if not self._blocks and self._raw_stop is None:
-            noise = f": {one_line(self._noise)}" if self._noise else ""
-            raise self._error(ModelResponseError, f"the answer is empty{noise}")
+            raise self._unread.empty()
         stop = stop_of(self._raw_stop, calls=bool(self._calls))
         last = self._blocks[-1] if self._blocks else None
         if is_cut_off(stop) and isinstance(last, CallBlock):
@@ -289,30 +290,12 @@ class AnswerReader:
 
     # What goes wrong
 
-    def _skip(self, data: bytes, *, last: bool) -> None:
-        """What is no JSON object is a keepalive mostly; it is told if no answer comes. Half an object is a fault."""
-        text = one_line(data.decode("utf-8", "replace"))
-        if not text.startswith("{"):
-            self._noise = self._noise or text
-        elif not last:
-            raise self._error(ModelResponseError, f"an event is no JSON: {text}")
-        elif not self.finished:
-            raise self._broke_off()
-
     def _fail(self, event: Event) -> None:
         """An error inside the stream. Only an overflow of the context is a stop; it leaves what came before."""
         failure = self._refused(refusal_in(event.error)._replace(request_id=event.request_id))
         if not isinstance(failure, ContextOverflowError):
             raise failure
         self._raw_stop, self.done = _OVERFLOW, True
-
-    def _broke_off(self) -> ModelError:
-        noise = f" (it said: {one_line(self._noise)})" if self._noise else ""
-        return self._error(ModelConnectionError, f"the stream ended before the answer did{noise}")
-
-    def _error(self, kind: type[ModelError], text: str, *, retryable: bool = True) -> ModelError:
-        ref = self._ref
-        return kind(f"{ref}: {self._mask(text)}", provider=ref.provider, model=ref.name, retryable=retryable)
 
 
 def _mend(block: Any, delta: Delta) -> None:
@@ -321,7 +304,5 @@ def _mend(block: Any, delta: Delta) -> None:
         text = getattr(delta, field)
         if text is None:
             continue
-        text, block.held = block.held + text, ""
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            text, block.held = text[:-1], text[-1]
-        setattr(delta, field, encodable(text))
+        text, block.held = whole_pairs(block.held + text)
+        setattr(delta, field, text)

@@ -9,6 +9,7 @@ from treadle.errors import UnsupportedError
 from treadle.messages import AssistantMessage, ProviderPart, ReasoningPart, TextPart, ToolCallPart, UserMessage
 from treadle.providers._arguments import legal_arguments, legal_name
 from treadle.providers._faults import unsupported
+from treadle.providers._result_files import heading, untaken
 from treadle.providers.google._hosted import PART, TEXT_SIGNATURE
 from treadle.providers.google._wire import decode_any
 
@@ -132,13 +133,11 @@ class MessageWriter:
             try:
                 written = self.file(file)
             except UnsupportedError:
-                name = file.name or "a file"
-                beside.append({"text": f"[{name} of type {file.media_type}: this model cannot take it]"})
+                beside.append({"text": untaken(file)})
                 continue
             kind = written.get("inlineData", {}).get("mimeType")
             (inside if self._modern and kind in _IN_RESULTS else beside).append(written)
-        head = {"text": f"[files of the result of {result.name}, call {result.call_id}]"}
-        return inside, [head, *beside] if beside else []
+        return inside, [{"text": heading(result)}, *beside] if beside else []
 
 
 def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:

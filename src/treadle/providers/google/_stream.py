@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import ContextOverflowError, ModelConnectionError, ModelError, ModelResponseError
+from treadle.errors import ContextOverflowError, ModelError, ModelResponseError
 from treadle.events import ModelFinish, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.messages import (
     AssistantMessage,
@@ -16,8 +16,9 @@ from treadle.messages import (
     ToolResultPart,
     clean,
 )
-from treadle.providers._connection import EventSplitter, collect
-from treadle.providers._errors import one_line, page_summary, refusal_in
+from treadle.providers._errors import one_line, refusal_in
+from treadle.providers._event_stream import EventSplitter, collect
+from treadle.providers._unread import Unread
 from treadle.providers.google._calls import Calls, OpenCall
 from treadle.providers.google._hosted import PART, TEXT_SIGNATURE, Hosted
 from treadle.providers.google._usage import failure_of, stop_of, tells, usage_of
@@ -54,8 +55,8 @@ class AnswerReader:
     def __init__(
         self, provider: str, name: str, refused: Callable[[Refusal], ModelError], mask: Callable[[str], str] = str
     ) -> None:
-        self._mask = mask
         self._ref = ModelRef(provider, name)
+        self._unread = Unread(self._ref, mask)
         self._refused = refused
         self._splitter = EventSplitter()
         self._document = bytearray()
@@ -67,7 +68,6 @@ class AnswerReader:
         self._raw_stop: str | None = None
         self._stop: StopReason | None = None
         self._why_stopped = ""
-        self._noise = ""
         self.is_document = False
 
     @property
@@ -100,11 +100,11 @@ class AnswerReader:
         if body.startswith(b"["):
             chunks = decode_array(body)
             if chunks is None:
-                raise self._broke_off()
+                raise self._unread.broke_off()
             return [(b"", chunk) for chunk in chunks]
         found = [(b"", body)] if body.startswith(b"{") else self._splitter.feed(body + b"\n\n")
         if body and not found:
-            raise self._error(ModelResponseError, f"the answer is {page_summary(body)}", retryable=False)
+            raise self._unread.page(body)
         return found
 
     def _take(self, name: bytes, data: bytes, events: list[ModelEvent], *, last: bool = False) -> None:
@@ -112,7 +112,7 @@ class AnswerReader:
         if name == b"error" or (chunk is not None and chunk.error):
             self._fail(chunk.error if chunk is not None and chunk.error else decode_any(data))
         elif chunk is None:
-            self._skip(data, last=last)
+            self._unread.skip(data, last=last, answered=self.finished and not self.is_document)
         else:
             self._take_chunk(chunk, data, events)
 
@@ -170,7 +170,7 @@ class AnswerReader:
         try:
             left, call = self._calls.take(piece, signature)
         except ValueError as error:
-            raise self._error(ModelResponseError, str(error)) from error
+            raise self._unread.error(ModelResponseError, str(error)) from error
         if left is not None:
             left.close()
             events.append(self._call_delta(left))
@@ -194,20 +194,10 @@ class AnswerReader:
                 self._last = None
                 events += told
 
-    def _skip(self, data: bytes, *, last: bool) -> None:
-        """What is no JSON object is a keepalive mostly; it is told if no answer comes. Half an object is a fault."""
-        text = one_line(data.decode("utf-8", "replace"))
-        if not text.startswith("{"):
-            self._noise = self._noise or text
-        elif not last:
-            raise self._error(ModelResponseError, f"a chunk is no JSON: {text}")
-        elif not self.finished or self.is_document:
-            raise self._broke_off()
-
     def conclude(self) -> list[ModelEvent]:
         """The last events before the finish: hosted calls that the answer tells of only beside it."""
         if not self.finished:
-            raise self._broke_off()
+            raise self._unread.broke_off()
         parts, events = self._hosted.beside()
         self._blocks += parts
         if (call := self._calls.last_open) is not None:
@@ -230,7 +220,7 @@ class AnswerReader:
         if (failure := failure_of(word, calls=calls)) is not None:
             kind, retryable = failure
             detail = f" ({one_line(self._why_stopped)})" if self._why_stopped else ""
-            raise self._error(kind, f"the answer ended with {word}{detail}", retryable=retryable)
+            raise self._unread.error(kind, f"the answer ended with {word}{detail}", retryable=retryable)
         return stop_of(word, calls=calls)
 
     def _parts(self, *, cut: bool) -> Iterable[AssistantPart]:
@@ -255,12 +245,3 @@ class AnswerReader:
         if not isinstance(failure, ContextOverflowError):
             raise failure
         self._raw_stop, self._stop = "context_length_exceeded", StopReason.CONTEXT
-
-    def _broke_off(self) -> ModelError:
-        noise = f" (it said: {one_line(self._noise)})" if self._noise else ""
-        return self._error(ModelConnectionError, f"the stream ended before the answer did{noise}")
-
-    def _error(self, kind: type[ModelError], text: str, *, retryable: bool = True) -> ModelError:
-        return kind(
-            f"{self._ref}: {self._mask(text)}", provider=self._ref.provider, model=self._ref.name, retryable=retryable
-        )

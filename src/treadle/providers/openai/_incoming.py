@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.events import ReasoningDelta, TextDelta, ToolCallDelta, ToolFinish, ToolStart
 from treadle.messages import ProviderPart, encodable
 from treadle.providers._arguments import is_cut
+from treadle.providers._lenient import whole_pairs
 from treadle.providers.openai import _items
 from treadle.providers.openai._items import FUNCTION_CALL, MESSAGE, REASONING, kind_of
 from treadle.providers.openai._wire import decode_item
@@ -48,9 +49,8 @@ class Channel:
 
     def mend(self, text: str, events: list[ModelEvent]) -> None:
         """Tells a piece as valid text. Half a surrogate pair waits for the other half, in the next piece."""
-        text = self.held + text
-        self.held = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        if text := encodable(text.removesuffix(self.held)):
+        text, self.held = whole_pairs(self.held + text)
+        if text:
             self.tell(text, events)
 
 

@@ -6,7 +6,6 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import UnsupportedError
 from treadle.messages import (
     AssistantMessage,
     ProviderPart,
@@ -18,6 +17,7 @@ from treadle.messages import (
 from treadle.providers._arguments import legal_arguments, legal_name
 from treadle.providers._call_ids import CallIds
 from treadle.providers._faults import unsupported
+from treadle.providers._result_files import heading, taken
 from treadle.providers.openai._items import (
     APPROVAL_REQUEST,
     FUNCTION_CALL,
@@ -149,10 +149,10 @@ class MessageWriter:
         for result, call in itertools.zip_longest(message.results, calls[: len(message.results)]):
             if call is None or call.finished:
                 whole.append((result, call))
-                told += [] if self._dialect.files_in_results else self._files_of(result)
+                told += [] if self._dialect.files_in_results else self._beside(result)
             else:
                 told.append(TextPart(f"[result of the call to {result.name} that was cut off: {result.content}]"))
-                told += self._files_of(result)
+                told += self._beside(result)
         sent = [call.id for call in calls if call.finished]
         ids = iter(self._ids.of(asked, sent) if asked is not None else ())
         outputs = [self._output(result, call if own else None, next(ids, result.call_id)) for result, call in whole]
@@ -162,25 +162,14 @@ class MessageWriter:
         """A result. One that a program of the model's asked for says so again."""
         output: str | list[_Item] = result.content
         if result.files and self._dialect.files_in_results:
-            output = self._content([TextPart(result.content), *self._files_of(result)[1:]])
+            output = self._content([TextPart(result.content), *taken(result, self.file)])
         written = {"type": "function_call_output", "call_id": call_id, "output": output}
         if call is not None and isinstance(call.raw, dict) and call.raw.get("caller"):
             written["caller"] = call.raw["caller"]
         return written
 
-    def _files_of(self, result: ToolResultPart) -> list[TextPart | FilePart]:
-        """A file that the model cannot take is named to it: a run must not fail for what a tool found."""
-        told: list[TextPart | FilePart] = []
-        if result.files:
-            told.append(TextPart(f"[files of the result of {result.name}, call {result.call_id}]"))
-        for file in result.files:
-            try:
-                self.file(file)
-            except UnsupportedError:
-                told.append(TextPart(f"[{file.name or 'a file'} of type {file.media_type}: this model cannot take it]"))
-            else:
-                told.append(file)
-        return told
+    def _beside(self, result: ToolResultPart) -> list[TextPart | FilePart]:
+        return [TextPart(heading(result)), *taken(result, self.file)] if result.files else []
 
 
 def _call(call: ToolCallPart, call_id: str, *, own: bool) -> _Item:

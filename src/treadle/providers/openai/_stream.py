@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import ContextOverflowError, ModelConnectionError, ModelError, ModelResponseError
+from treadle.errors import ContextOverflowError, ModelError, ModelResponseError
 from treadle.events import ModelFinish
 from treadle.messages import AssistantMessage, ModelRef, clean
-from treadle.providers._connection import EventSplitter, collect
-from treadle.providers._errors import one_line, page_summary, refusal_in
+from treadle.providers._errors import refusal_in
+from treadle.providers._event_stream import EventSplitter, collect
 from treadle.providers._lenient import lenient
+from treadle.providers._unread import Unread
 from treadle.providers.openai._errors import Blocked
 from treadle.providers.openai._incoming import ARGS, Incoming
 from treadle.providers.openai._items import FUNCTION_CALL, MESSAGE, REASONING
@@ -45,14 +46,13 @@ class AnswerReader:
     def __init__(
         self, provider: str, name: str, refused: Callable[[Refusal], ModelError], mask: Callable[[str], str] = str
     ) -> None:
-        self._mask = mask
         self._ref = ModelRef(provider, name)
+        self._unread = Unread(self._ref, mask)
         self._refused = refused
         self._splitter = EventSplitter()
         self._document = bytearray()
         self._incoming = Incoming(provider)
         self._mending = False
-        self._noise = ""
         self._usage: Any = None
         self._response: Response | None = None
         self._stop: tuple[StopReason, str] | None = None
@@ -84,7 +84,7 @@ class AnswerReader:
         elif body:
             found = self._splitter.feed(body + b"\n\n")  # a stream under the wrong content type
             if not found:
-                raise self._error(ModelResponseError, f"the answer is {page_summary(body)}", retryable=False)
+                raise self._unread.page(body)
         for _, payload in found:
             if not self.done:
                 self._take(payload, events, last=True)
@@ -93,7 +93,7 @@ class AnswerReader:
     def _take(self, data: bytes, events: list[ModelEvent], *, last: bool = False) -> None:
         event, tidy = decode_event(data)
         if event is None:
-            self._skip(data, last=last)
+            self._unread.skip(data, last=last, answered=self.done)
             return
         if not tidy:
             self._mending = True
@@ -141,45 +141,35 @@ class AnswerReader:
     def _take_document(self, body: bytes, events: list[ModelEvent]) -> None:
         response = decode_response(body)
         if response is None:
-            raise self._broke_off()
+            raise self._unread.broke_off()
         if response.error and not response.status:
             self._fail(response.error)
             return
         if response.status in ("queued", "in_progress") or (response.status is None and response.output is None):
             why = f": it is {response.status}, and answers in the background are not read" if response.status else ""
             text = f"the document holds no answer{why}"
-            raise self._error(ModelResponseError, text, retryable=False)
+            raise self._unread.error(ModelResponseError, text, retryable=False)
         self._incoming.seed = body
         self._take_end(response, events, "completed")
 
     def _take_end(self, response: Response | None, events: list[ModelEvent], status: str) -> None:
         """The whole answer. `status` is that of one which tells none."""
         if response is None:
-            raise self._error(ModelResponseError, "the last event holds no answer")
+            raise self._unread.error(ModelResponseError, "the last event holds no answer")
         response.status = response.status or status
         self._usage = response.usage
         if response.error or response.status == "failed":
             self._fail(response.error or "the answer failed, and no reason was given")
             return
         if response.status == "cancelled":
-            raise self._error(ModelResponseError, "the answer was cancelled on the provider's side")
+            raise self._unread.error(ModelResponseError, "the answer was cancelled on the provider's side")
         self._response = response
         self._incoming.close(response.output or (), events)
-
-    def _skip(self, data: bytes, *, last: bool) -> None:
-        """What is no JSON object is a keepalive or `[DONE]`. Half an object is a fault."""
-        text = one_line(data.decode("utf-8", "replace"))
-        if not text.startswith("{"):
-            self._noise = self._noise or text
-        elif last:
-            raise self._broke_off()
-        else:
-            raise self._error(ModelResponseError, f"an event is no JSON: {text}")
 
     def finish(self) -> ModelFinish:
         """The whole answer. Raises where there is none."""
         if not self.done:
-            raise self._broke_off()
+            raise self._unread.broke_off()
         usage = usage_of(self._usage)
         stop, raw_stop = self._stop or stop_of(self._response, self._incoming.items)
         parts = tuple(self._incoming.parts(cut=stop is StopReason.MAX_TOKENS))
@@ -199,12 +189,3 @@ class AnswerReader:
             self._stop = (StopReason.CONTEXT, "context_length_exceeded")
         else:
             raise failure
-
-    def _broke_off(self) -> ModelError:
-        noise = f" (it said: {one_line(self._noise)})" if self._noise else ""
-        return self._error(ModelConnectionError, f"the stream ended before the answer did{noise}")
-
-    def _error(self, kind: type[ModelError], text: str, *, retryable: bool = True) -> ModelError:
-        return kind(
-            f"{self._ref}: {self._mask(text)}", provider=self._ref.provider, model=self._ref.name, retryable=retryable
-        )

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treadle.model import Capabilities
-from treadle.providers._dialects import DIALECTS, Dialect
 from treadle.providers._endpoint import Endpoint, base_address, below, for_model
+from treadle.providers.openai_chat._dialects import DIALECTS, Dialect
 from treadle.providers.openai_chat._errors import PromptBlocked, refusal_error
 from treadle.providers.openai_chat._request import RequestWriter
 from treadle.providers.openai_chat._stream import AnswerReader

@@ -9,8 +9,8 @@ from treadle.errors import ModelError
 from treadle.providers._errors import model_error
 
 if TYPE_CHECKING:
-    from treadle.providers._dialects import Dialect
     from treadle.providers._errors import Refusal
+    from treadle.providers.openai_chat._dialects import Dialect
 
 
 class PromptBlocked(ModelError):

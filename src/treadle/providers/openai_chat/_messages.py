@@ -6,7 +6,6 @@ import hashlib
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import UnsupportedError
 from treadle.messages import (
     AssistantMessage,
     ProviderPart,
@@ -18,13 +17,14 @@ from treadle.messages import (
 )
 from treadle.providers._arguments import legal_arguments, legal_name
 from treadle.providers._faults import unsupported
+from treadle.providers._result_files import heading, taken
 from treadle.providers.openai_chat._wire import DETAILS, EXTRA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from treadle.messages import FilePart, Message, ToolCallPart, ToolResultPart
-    from treadle.providers._dialects import Dialect
+    from treadle.providers.openai_chat._dialects import Dialect
 
 _MAX_CALL_ID = 40  # OpenAI refuses longer ones
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
@@ -163,7 +163,7 @@ class MessageWriter:
             else:
                 cut = "" if call is None or call.finished else " that was cut off"
                 told.append(TextPart(f"[result of the call to {result.name}{cut}: {result.content}]"))
-            told += self._files_of(result)
+            told += self._beside(result)
         ids = self._call_ids([result.call_id for result in whole])
         written: list[dict[str, Any]] = [
             {"role": "tool", "tool_call_id": call_id, "content": self.text(result.content)}
@@ -174,19 +174,8 @@ class MessageWriter:
             written += self._after_tools(follow_up, message if written else None)
         return written
 
-    def _files_of(self, result: ToolResultPart) -> list[TextPart | FilePart]:
-        """A file that the model cannot take is named to it: a run must not fail for what a tool found."""
-        told: list[TextPart | FilePart] = []
-        if result.files:
-            told.append(TextPart(f"[files of the result of {result.name}, call {result.call_id}]"))
-        for file in result.files:
-            try:
-                self.file(file)
-            except UnsupportedError:
-                told.append(TextPart(f"[{file.name or 'a file'} of type {file.media_type}: this model cannot take it]"))
-            else:
-                told.append(file)
-        return told
+    def _beside(self, result: ToolResultPart) -> list[TextPart | FilePart]:
+        return [TextPart(heading(result)), *taken(result, self.file)] if result.files else []
 
 
 def _call_as_text(call: ToolCallPart) -> str:

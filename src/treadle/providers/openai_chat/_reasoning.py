@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treadle.model import Reasoning
-    from treadle.providers._dialects import Dialect
     from treadle.providers._faults import Faults
+    from treadle.providers.openai_chat._dialects import Dialect
 
 
 def reasoning_fields(reasoning: Reasoning, dialect: Dialect, faults: Faults) -> dict[str, Any]:

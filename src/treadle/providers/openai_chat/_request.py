@@ -16,7 +16,7 @@ from treadle.providers.openai_chat._reasoning import reasoning_fields
 
 if TYPE_CHECKING:
     from treadle.model import ModelRequest, ModelSettings, ToolSpec
-    from treadle.providers._dialects import Dialect
+    from treadle.providers.openai_chat._dialects import Dialect
 
 _ANSWER = b'{"role":"assistant"'
 _MARK = encode({"type": "ephemeral"})

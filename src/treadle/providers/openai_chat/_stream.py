@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from treadle.errors import ContextOverflowError, ModelConnectionError, ModelError, ModelResponseError
+from treadle.errors import ContextOverflowError, ModelError
 from treadle.events import ModelFinish, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.messages import (
     AssistantMessage,
-    Citation,
     ModelRef,
     ProviderPart,
     ReasoningPart,
@@ -18,11 +17,13 @@ from treadle.messages import (
     encodable,
 )
 from treadle.providers._arguments import is_cut
-from treadle.providers._connection import EventSplitter, collect
-from treadle.providers._errors import one_line, page_summary, refusal_in
-from treadle.providers._lenient import lenient
+from treadle.providers._errors import refusal_in
+from treadle.providers._event_stream import EventSplitter, collect
+from treadle.providers._lenient import lenient, whole_pairs
 from treadle.providers._rendered import encode
+from treadle.providers._unread import Unread
 from treadle.providers.openai_chat._calls import CallPieces, OpenCall
+from treadle.providers.openai_chat._citations import Citations
 from treadle.providers.openai_chat._details import Details
 from treadle.providers.openai_chat._usage import failure_of, is_output_limit, stop_of, usage_of
 from treadle.providers.openai_chat._wire import DETAILS, EXTRA, CallPiece, Function, decode_chunk
@@ -65,8 +66,8 @@ class AnswerReader:
         refused: Callable[[Refusal], ModelError],
         mask: Callable[[str], str] = str,
     ) -> None:
-        self._mask = mask
         self._ref = ModelRef(provider, name)
+        self._unread = Unread(self._ref, mask)
         self._limit = limit
         self._refused = refused
         self._splitter = EventSplitter()
@@ -75,15 +76,13 @@ class AnswerReader:
         self._last: _Block | None = None
         self._calls = CallPieces()
         self._details = Details()
-        self._citations: list[Citation] = []
-        self._sources: Any = None
+        self._citations = Citations()
         self._held: dict[Any, str] = {}
         self._mending = False
         self._usage: dict[str, Any] | None = None
         self._raw_stop: str | None = None
         self._native_stop: str | None = None
         self._stop: StopReason | None = None
-        self._noise = ""
         self._id: str | None = None
         self.is_document = False
         self.done = False
@@ -114,7 +113,7 @@ class AnswerReader:
             found = [(b"", body)] if body.startswith(b"{") else self._splitter.feed(body + b"\n\n")
             self.done = body.startswith(b"{")
             if body and not found:
-                raise self._error(ModelResponseError, f"the answer is {page_summary(body)}", retryable=False)
+                raise self._unread.page(body)
         for name, payload in found:
             self._take(name, payload, events, last=True)
         self._let_go(events)
@@ -129,7 +128,7 @@ class AnswerReader:
             self._fail((chunk.error if chunk is not None else None) or data)
             return
         if chunk is None:
-            self._skip(data, last=last)
+            self._unread.skip(data, last=last, answered=self.finished and not self.is_document)
             return
         self._mending = self._mending or not tidy
         if chunk.usage or chunk.x_groq or chunk.citations or chunk.search_results:
@@ -150,7 +149,7 @@ class AnswerReader:
         elif chunk.x_groq and isinstance(usage := chunk.x_groq.get("usage"), dict):
             self._usage = self._usage or usage
         if chunk.search_results or chunk.citations:
-            self._sources = chunk.search_results or chunk.citations  # Perplexity repeats them all in every chunk
+            self._citations.note(chunk.search_results or chunk.citations)
 
     def _take_choice(self, choice: Choice, events: list[ModelEvent]) -> None:
         delta = choice.delta
@@ -220,8 +219,7 @@ class AnswerReader:
             pieces = [CallPiece(0, None, old)]
         for piece in pieces:
             self._take_call(piece, events)
-        for note in delta.annotations or ():
-            self._citations += _citation(note) if isinstance(note, dict) else []
+        self._citations.annotate(delta.annotations or ())
 
     def _take_call(self, piece: CallPiece, events: list[ModelEvent]) -> None:
         function = piece.function or Function()
@@ -242,23 +240,12 @@ class AnswerReader:
     def _call_delta(self, call: OpenCall, args: str) -> ToolCallDelta:
         return ToolCallDelta(index=call.place, call_id=call.id, name=call.name, args=args)
 
-    def _skip(self, data: bytes, *, last: bool) -> None:
-        """What is no JSON object is a keepalive mostly; it is told if no answer comes. Half an object is a fault."""
-        text = one_line(data.decode("utf-8", "replace"))
-        if not text.startswith("{"):
-            self._noise = self._noise or text
-        elif not last:
-            raise self._error(ModelResponseError, f"a chunk is no JSON: {text}")
-        elif not self.finished or self.is_document:
-            raise self._broke_off()
-
     def _mend(self, channel: Any, text: str) -> str:
         """`text` as valid text. Half a surrogate pair waits for the other half, in the next piece of its channel."""
-        text = self._held.pop(channel, "") + text
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            self._held[channel] = text[-1]
-            text = text[:-1]
-        return encodable(text)
+        text, half = whole_pairs(self._held.pop(channel, "") + text)
+        if half:
+            self._held[channel] = half
+        return text
 
     def _let_go(self, events: list[ModelEvent]) -> None:
         """Halves of pairs whose other half never came are told as such."""
@@ -272,10 +259,9 @@ class AnswerReader:
     def finish(self) -> ModelFinish:
         """The whole answer. Raises where there is none."""
         if not self.finished:
-            raise self._broke_off()
+            raise self._unread.broke_off()
         if not self._blocks and self._raw_stop is None:
-            noise = f": {one_line(self._noise)}" if self._noise else ""
-            raise self._error(ModelResponseError, f"the answer is empty{noise}")
+            raise self._unread.empty()
         usage = usage_of(self._usage)
         stop, raw_stop = self._why(usage)
         parts = tuple(self._parts(cut=stop is StopReason.MAX_TOKENS))
@@ -292,7 +278,7 @@ class AnswerReader:
             elif block.kind is ReasoningDelta:
                 yield ReasoningPart("".join(block.pieces))
             else:
-                yield TextPart("".join(block.pieces), self._cited() if block is last_text else ())
+                yield TextPart("".join(block.pieces), self._citations.all() if block is last_text else ())
 
     def _call_part(self, call: OpenCall, *, cut: bool) -> ToolCallPart:
         """The last call of a cut answer is not whole, whatever it looks like; nor is one whose JSON just ends."""
@@ -301,11 +287,6 @@ class AnswerReader:
         finished = not (last and (cut or is_cut(args)))
         raw = None if call.extra is None else {EXTRA: call.extra}
         return ToolCallPart(call.id, call.name or "unnamed", args, finished=finished or not args.strip(), raw=raw)
-
-    def _cited(self) -> tuple[Citation, ...]:
-        if not self._citations and isinstance(self._sources, list):
-            self._citations = [item for source in self._sources for item in _citation(source)]
-        return tuple(dict.fromkeys(self._citations))
 
     def _why(self, usage: Usage | None) -> tuple[StopReason, str | None]:
         """Why the answer ended, and the provider's own word for it."""
@@ -316,7 +297,7 @@ class AnswerReader:
             return self._stop, self._raw_stop
         word = self._raw_stop or ""
         if (failure := failure_of(word)) is not None:
-            raise self._error(failure, f"the provider broke the answer off: {word}")
+            raise self._unread.error(failure, f"the provider broke the answer off: {word}")
         stop = stop_of(word, calls=bool(calls))
         full = usage is not None and usage.output_tokens >= self._limit
         if stop is StopReason.TOOL_CALLS and full and is_cut("".join(calls[-1].args)):
@@ -332,14 +313,6 @@ class AnswerReader:
             raise failure
         self._raw_stop, self._stop, self.done = "context_length_exceeded", StopReason.CONTEXT, True
 
-    def _broke_off(self) -> ModelError:
-        noise = f" (it said: {one_line(self._noise)})" if self._noise else ""
-        return self._error(ModelConnectionError, f"the stream ended before the answer did{noise}")
-
-    def _error(self, kind: type[ModelError], text: str, *, retryable: bool = True) -> ModelError:
-        text = self._mask(text)
-        return kind(f"{self._ref}: {text}", provider=self._ref.provider, model=self._ref.name, retryable=retryable)
-
 
 def _is_text(block: Any) -> bool:
     return isinstance(block, _Block) and block.kind is TextDelta
@@ -349,16 +322,3 @@ def _joined(value: Any) -> str:
     if isinstance(value, list):
         return "".join([_joined(item.get("text") if isinstance(item, dict) else item) for item in value])
     return value if isinstance(value, str) else ""
-
-
-def _citation(note: Any) -> list[Citation]:
-    """A source: a `url_citation` of OpenAI and OpenRouter, an address or a search result of Perplexity."""
-    if isinstance(note, str):
-        return [Citation(url=encodable(note))]
-    if not isinstance(note, dict):
-        return []
-    inner = note.get("url_citation", note)
-    if not isinstance(inner, dict) or not isinstance(inner.get("url"), str):
-        return []
-    title = inner.get("title")
-    return [Citation(url=encodable(inner["url"]), title=encodable(title) if isinstance(title, str) else None)]
