@@ -68,6 +68,7 @@ wheel: .venv/dev
 	cd build/wheel && venv/bin/python -W error -c "import treadle; print(treadle.__file__)"
 	cd build/wheel && venv/bin/treadle --version
 	cd build/wheel && venv/bin/treadle run -m offline:demo "List the files here."
+	build/wheel/venv/bin/python -m pip install $(QUIET) "$$(echo build/wheel/*.whl)[terminal]"
 	cd build/wheel && PATH="$$PWD/venv/bin:$$PATH" ../../$(BIN)/pyright --verifytypes treadle --ignoreexternal
 
 # Real MCP servers, once, into a cache outside of the project. Where they cannot be installed their tests skip.

@@ -21,8 +21,7 @@ import pyte
 import pytest
 
 from support.emulator import Emulator
-
-BOUND = 15.0  # seconds; a wait that takes longer is a hang
+from support.program import BOUND
 
 KEYS = {
     "enter": "\r",

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from support.terminal import BOUND
+from support.program import BOUND
 
 INSTALLED = shutil.which("tmux") is not None
 # What the pane's program is started by: its end is to be seen, and what it left stays.
