@@ -310,3 +310,35 @@ def test_no_cut_ever_parts_a_call_from_its_result(steps, keep, more):
         if end is not None:
             assert start < end < len(messages)
             assert_valid(compacted(messages, Compaction("s", end)))
+
+
+async def test_long_instructions_leave_room_for_several_steps_between_two_summaries():
+    steps = [step(call("look", at=str(number)), usage=None) for number in range(12)]
+    asked = 0
+
+    async def answer(request, call_next):
+        nonlocal asked
+        asked += (summary := is_asked_for_a_summary(request))
+        given = step("in short", usage=None) if summary else steps.pop(0) if steps else step("done", usage=None)
+        async for event in ScriptedModel(given).stream(request):
+            yield event
+
+    long = "x" * 33_000  # nearly 10,000 of the 13,000 tokens, as a byte is taken for 0.3
+    await events_of(Agent(ScriptedModel(), instructions=long, tools=[look], wrap_model=[compact(13_000), answer]))
+    assert 1 <= asked <= 5
+
+
+async def test_where_instructions_alone_are_too_long_no_step_is_spent_on_summaries():
+    model = ScriptedModel(*[step(call("look", at="x"), usage=None) for _ in range(4)], step("done", usage=None))
+    agent = Agent(model, instructions="x" * 9_000, tools=[look], wrap_model=compact(2_000))
+    assert (await agent.run("go")).text == "done"
+    assert not any(map(is_asked_for_a_summary, model.requests))
+
+
+async def test_what_a_summary_cost_that_came_to_nothing_counts_all_the_same():
+    empty = step(call("look", at="x"), usage=Usage(900, 90))
+    first = step(call("look", at="y"), usage=Usage(100, 1))
+    model = ScriptedModel(first, empty, step("done", usage=Usage(600, 6)))
+    result = await Agent(model, tools=[look], wrap_model=compact(300)).run("go")
+    assert is_asked_for_a_summary(model.requests[1])
+    assert (result.text, result.usage) == ("done", Usage(1_600, 97))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from typing import Any
 
 import pytest
@@ -776,3 +777,10 @@ async def test_a_log_that_lost_any_events_still_gives_a_valid_request_or_a_pause
     for first, second in itertools.combinations(range(len(log) + 1), 2):
         messages = conversation([*log[:first], *log[first + 1 : second], *log[second + 1 :]])
         assert_valid(messages)
+
+
+def test_a_session_of_many_runs_is_read_in_the_time_that_its_length_takes():
+    log = [event for number in range(1_500) for event in (started(str(number)), answered(), ended())]
+    began = time.process_time()
+    assert len(conversation(log)) == 3_000
+    assert time.process_time() - began < 2

@@ -53,13 +53,19 @@ class _Cut(msgspec.Struct, frozen=True):
 
 
 class _Answer:
-    """The answer to a request. `refused` is what a model says that finds the request too long, unless it is `last`."""
+    """The answer to a request. `refused` is what a model says that finds the request too long, unless it is `last`.
 
-    def __init__(self, request: ModelRequest, call_next: ModelNext, *, last: bool = False) -> None:
+    What was `wasted` on requests that no event tells of counts in the usage of the answer.
+    """
+
+    def __init__(
+        self, request: ModelRequest, call_next: ModelNext, wasted: Sequence[Usage], *, last: bool = False
+    ) -> None:
         self.request: ModelRequest = request
         self.usage: Usage | None = None
         self.refused: ContextOverflowError | ModelFinish | None = None
         self._call_next = call_next
+        self._wasted = wasted
         self._last = last
 
     async def events(self) -> AsyncGenerator[ModelEvent, None]:
@@ -72,7 +78,9 @@ class _Answer:
                 began = began or type(event) is not ModelRetry
                 if type(event) is ModelFinish:
                     self.usage = event.usage
-                yield event
+                    yield _with_usage(event, self._wasted)
+                else:
+                    yield event
         except ContextOverflowError as error:
             if began:
                 raise
@@ -95,26 +103,36 @@ class Compact:
 
     async def __call__(self, request: ModelRequest, call_next: ModelNext) -> AsyncGenerator[ModelEvent, None]:
         """One answer, with a `Compaction` before it where the request was too long."""
-        if self._bytes(self._shortened(request)) * self._ratio > self.at_tokens:
-            async for event in self._compact(request, call_next, self.keep_tokens / self._ratio):
+        wasted: list[Usage] = []
+        if self._bytes(self._shortened(request)) * self._ratio > self.at_tokens and (keep := self._room(request)) >= 0:
+            async for event in self._compact(request, call_next, keep, wasted):
                 yield event
-        answer = _Answer(self._shortened(request), call_next)
+        answer = _Answer(self._shortened(request), call_next, wasted)
         async for event in answer.events():
             yield event
         if (refused := answer.refused) is not None:
             told, size = False, self._bytes(answer.request)  # the estimate was wrong, or the model's context is smaller
-            async for event in self._compact(request, call_next, min(size / 4, self.keep_tokens / self._ratio)):
+            keep = min(size / 4, self.keep_tokens / self._ratio)
+            async for event in self._compact(request, call_next, keep, wasted):
                 told = told or type(event) is Compaction
                 yield event
             if told:
-                answer = _Answer(self._shortened(request), call_next, last=True)
+                answer = _Answer(self._shortened(request), call_next, wasted, last=True)
                 async for event in answer.events():
                     yield event
             elif isinstance(refused, ContextOverflowError):
                 raise refused
             else:
-                yield refused
+                yield _with_usage(refused, wasted)
         self._learn(answer)
+
+    def _room(self, request: ModelRequest) -> float:
+        """How many bytes of messages to keep, so that what is left grows for a while before it is too long again.
+
+        Less than none where instructions and tools alone are too long: no summary helps then.
+        """
+        whole, messages = self._bytes(request), sum(map(self._weight, request.messages))
+        return min(self.keep_tokens / self._ratio, (self.at_tokens / self._ratio - (whole - messages)) / 2)
 
     def _shortened(self, request: ModelRequest) -> ModelRequest:
         """The request with the latest summary that stands for a beginning of its messages."""
@@ -128,7 +146,9 @@ class Compact:
                 return found
         return None
 
-    async def _compact(self, request: ModelRequest, call_next: ModelNext, keep: float) -> AsyncIterator[ModelEvent]:
+    async def _compact(
+        self, request: ModelRequest, call_next: ModelNext, keep: float, wasted: list[Usage]
+    ) -> AsyncIterator[ModelEvent]:
         """Summarises what is before the latest `keep` bytes. Where that fails the request stays as long as it is."""
         messages, cut = request.messages, self._cut(request.messages)
         start = 0 if cut is None else cut.event.messages
@@ -143,6 +163,8 @@ class Compact:
             told = Compaction(summary.text, end, summary.usage)
             _keep(self._cuts, id(messages[end - 1]), _Cut(messages[:end], told))
             yield told
+        elif summary.usage is not None:
+            wasted.append(summary.usage)
 
     def _boundary(self, messages: Sequence[Message], start: int, keep: float) -> int | None:
         """Where the kept messages begin: behind `start`, and never at results. None where nothing can be cut."""
@@ -264,6 +286,12 @@ def _asking(request: ModelRequest, messages: tuple[Message, ...], focus: str | N
 
 def _with(request: ModelRequest, messages: tuple[Message, ...]) -> ModelRequest:
     return msgspec.structs.replace(request, messages=messages)
+
+
+def _with_usage(finish: ModelFinish, more: Sequence[Usage]) -> ModelFinish:
+    if not more:
+        return finish
+    return msgspec.structs.replace(finish, usage=sum(more, finish.usage or Usage(cost_partial=True)))
 
 
 def _is_overflow(event: ModelEvent) -> TypeGuard[ModelFinish]:

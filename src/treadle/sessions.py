@@ -16,6 +16,7 @@ import msgspec
 
 from treadle.errors import NoSuchSessionError, StoreError
 from treadle.events import Compaction, Event, PendingCall, RunFinish, RunStart, StepFinish
+from treadle.messages import AssistantMessage
 from treadle.transcript import Fold, compacted, repair
 from treadle.usage import StopReason
 
@@ -95,10 +96,11 @@ class PausedRun(msgspec.Struct, frozen=True):
 
 
 class SessionFold:
-    """What a session's log tells, event by event."""
+    """What a session's log tells, event by event, in time that grows with the log and not with its square."""
 
     def __init__(self) -> None:
-        self._before: tuple[Message, ...] = ()
+        self._settled: list[Message] = []  # nothing that follows changes these
+        self._latest: tuple[Message, ...] = ()  # behind them; from an answer on, unless they are all
         self._run: Fold | None = None
         self._run_id = ""
         self._step = 0
@@ -112,8 +114,8 @@ class SessionFold:
                 self._begin(event)
                 return
             case Compaction() if self._run is None or event.run_id != self._run_id:  # made between two runs
-                self._before = repair(compacted(self.messages(), event))
-                self.paused = None
+                self._latest = repair(compacted(self.messages(), event))
+                self._settled, self.paused = [], None
             case Compaction():
                 self._compaction = event
             case RunFinish() if event.stop is StopReason.PAUSED:
@@ -124,22 +126,36 @@ class SessionFold:
             self._run.feed(event)
 
     def _begin(self, event: RunStart) -> None:
-        before = event.history or self.messages()
-        whole = before if event.resumed else repair((*before, *event.input))
+        self._end()
+        if event.history:
+            self._settled, self._latest = [], event.history
+        if not event.resumed:
+            start = _last_answer(self._latest)
+            self._settled += repair(self._latest[:start])
+            self._latest = repair((*self._latest[start:], *event.input))
         self._run, self._run_id = Fold(), event.run_id
         self._compaction = self.paused = None
-        self._run.feed(msgspec.structs.replace(event, history=whole, input=()))
+        self._run.feed(msgspec.structs.replace(event, history=self._latest, input=()))
+
+    def _end(self) -> None:
+        if self._run is None:
+            return
+        self._latest, self._run = self._run.finish(), None
+        if self._compaction is not None:
+            self._latest, self._settled = compacted((*self._settled, *self._latest), self._compaction), []
+        if self.paused is None:
+            self._latest = repair(self._latest)
 
     def messages(self) -> tuple[Message, ...]:
         """The conversation so far, as the next run begins with it. A paused run's calls are open in it."""
-        if self._run is not None:
-            self._before = self._run.finish()
-            if self._compaction is not None:
-                self._before = compacted(self._before, self._compaction)
-            if self.paused is None:
-                self._before = repair(self._before)
-            self._run = None
-        return self._before
+        self._end()
+        return (*self._settled, *self._latest)
+
+
+def _last_answer(messages: Sequence[Message]) -> int:
+    """Where the last answer stands, from which on results may still be paired; 0 where there is none."""
+    places = range(len(messages) - 1, -1, -1)
+    return next((place for place in places if isinstance(messages[place], AssistantMessage)), 0)
 
 
 def conversation(events: Iterable[Event]) -> tuple[Message, ...]:

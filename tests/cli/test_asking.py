@@ -136,3 +136,24 @@ def test_away_from_a_terminal_nothing_is_asked_and_nothing_is_on_by_itself(tread
     assert outcome.code == 0
     names = {tool["function"]["name"] for tool in server.bodies[0]["tools"]}
     assert not names & {"write_file", "edit_file", "run_command"}
+
+
+def test_a_call_that_fails_when_it_is_looked_at_does_not_run_unseen_later(treadle, chat, person):
+    write = arguments(path="a.sh", content="echo hello")
+    edit = arguments(path="a.sh", edits=[{"old_text": "hello", "new_text": "$(id)"}])
+    (first, finish), (second, _) = call("write_file", write), call("edit_file", edit)
+    second["tool_calls"][0] |= {"index": 1, "id": "b"}
+    server = chat([first, second, finish], text("done"))
+    code, _, _ = person(*server.model, "go").types("y")
+    assert code == 0 and "would fail" in json.dumps(server.bodies[-1])
+    assert (treadle.folder / "a.sh").read_text() == "echo hello"
+
+
+def test_what_a_rule_has_asked_about_is_asked_about_again_in_the_same_session(treadle, chat, person):
+    treadle.home.mkdir()
+    (treadle.home / "config.toml").write_text('[permissions]\nask = ["run_command(touch *)"]\n')
+    server = chat(
+        call("run_command", arguments(command="touch 1")), call("run_command", arguments(command="touch 2")), text("ok")
+    )
+    code, _, _ = person(*server.model, "go").types("s", "n")
+    assert code == 0 and [(treadle.folder / name).exists() for name in "12"] == [True, False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,20 @@ async def test_a_server_that_does_not_start_is_told_and_left_out(tmp_path: Path)
     await do(client, "list the files", "/mcp")
     assert face.said[1] == "note: starting 1 MCP server ..."
     assert face.said[2].startswith("note: ") and "looms" in face.said[2]
+    assert "no MCP servers" in face.said[-1] and isinstance(face.events[-1], RunFinish)
+    await client.close()
+
+
+async def test_without_the_extra_servers_are_left_out_and_the_chat_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    text = '{"mcpServers": {"looms": {"command": "looms"}, "threads": {"command": "threads"}}}'
+    (tmp_path / "servers.json").write_text(text)
+    face = Heard()
+    client = Client(face, make_parts(tmp_path, model="offline:demo", mcp=[str(tmp_path / "servers.json")]), "first")
+    await do(client, "list the files", "/mcp")
+    assert len([line for line in face.said if 'pip install "treadle[mcp]"' in line]) == 1
     assert "no MCP servers" in face.said[-1] and isinstance(face.events[-1], RunFinish)
     await client.close()
 

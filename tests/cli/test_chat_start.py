@@ -6,9 +6,14 @@ import os
 import pty
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 from support.program import BOUND, Program
+from treadle.cli.chat.start import PACKAGES
 
+ROOT = Path(__file__).parents[2]
 _WITHOUT = "import sys; sys.modules['{}'] = None; from treadle.cli import main; sys.exit(main({}))"
 
 
@@ -46,12 +51,19 @@ def test_without_a_command_and_a_terminal_the_usage_is_told(treadle: Program) ->
 
 
 def test_without_the_extra_one_line_names_it(treadle: Program) -> None:
-    for missing in ("prompt_toolkit", "rich"):
+    for missing in ("prompt_toolkit", "markdown_it"):
         code, err = in_a_terminal(treadle, _WITHOUT.format(missing, []))
         assert (code, err) == (
             2,
-            'treadle: treadle chat needs prompt_toolkit and rich: pip install "treadle[terminal]"\n',
+            'treadle: treadle chat needs packages that are not there: pip install "treadle[terminal]"\n',
         )
+
+
+def test_the_client_asks_for_the_packages_that_the_extra_installs() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    distributions = packages_distributions()
+    needed = {distributions[name][0].lower().replace("_", "-") for name in PACKAGES}
+    assert needed == {requirement.split(">=")[0] for requirement in extras["terminal"]}
 
 
 def test_a_terminal_that_cannot_move_its_cursor_is_told(treadle: Program) -> None:

@@ -137,7 +137,7 @@ def test_a_change_is_shown_as_a_diff_and_the_model_gets_its_plain_result(treadle
     outcome = treadle("run", *server.model, "--allow-writes", "hi")
     assert (treadle.folder / "notes.txt").read_text() == "one\n  zwei\n"
     assert result(server) == "Edited notes.txt at line 2."
-    assert "--- notes.txt\n+++ notes.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+  zwei\n" in outcome.err
+    assert "--- notes.txt\n+++ notes.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+  zwei\n" in outcome.err
 
 
 def test_a_new_file_is_shown_as_it_comes_and_a_long_one_in_part(treadle, chat):
@@ -147,7 +147,7 @@ def test_a_new_file_is_shown_as_it_comes_and_a_long_one_in_part(treadle, chat):
     assert (treadle.folder / "sub" / "new.txt").read_text() == content
     lines = outcome.err.splitlines()
     assert "--- /dev/null" in lines and "+line 0" in lines and "+line 999" in lines
-    assert "[... 964 lines ...]" in lines and len(lines) < 60
+    assert "[... 963 lines ...]" in lines and len(lines) < 60
 
 
 def test_a_change_that_is_not_made_shows_no_diff(treadle, chat):

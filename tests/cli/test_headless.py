@@ -355,6 +355,18 @@ def test_a_run_is_cancelled_alone_and_the_conversation_goes_on(treadle, chat):
     assert roles[:2] == ["system", "user"] and roles[-1] == "user"
 
 
+def test_a_cancel_right_behind_its_prompt_is_about_that_prompt_and_is_answered(treadle, chat):
+    server = chat(text("one"), text("two"))
+    outcome = treadle(
+        "run", "--json", *server.model,
+        input='{"type":"prompt","text":"first"}\n{"type":"cancel"}\n{"type":"prompt","text":"second"}\n',
+    )  # fmt: skip
+    lines = [json.loads(line) for line in outcome.out.splitlines()]
+    first, second = (line for line in lines if line["type"] in ("error", "run_finish"))
+    assert first.get("error") == "the run was cancelled before it began" or first["stop"] == "cancelled"
+    assert (second["stop"], outcome.code) == ("end", 0)
+
+
 def test_a_run_is_steered_at_its_next_step(treadle, chat):
     server = chat(call("write_file", arguments(path="a.txt", content="a")), text("done"))
     driven = Driven(treadle, *server.model)

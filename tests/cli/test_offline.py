@@ -43,6 +43,7 @@ PYPROJECT = ("read_file", '{"path": "pyproject.toml"}')
         ("ls", [LIST], ["README.md"]),
         ("Show me the docs folder and ls src/", [("list_directory", '{"path": "docs"}'), LIST_SRC], ["could not list docs", "main.py"]),
         ("Read README.md", [README], ["11 lines", "A loom of our own."]),
+        ("Read @README.md", [README], ["11 lines", "A loom of our own."]),
         ("What does README.md say?", [README], ["A loom of our own."]),
         ("read `src/main.py`", [("read_file", '{"path": "src/main.py"}')], ["print(sys.argv)"]),
         ("Summarise README.md", [README], ["begins", "# Loom", "Its sections: Use, Licence."]),

@@ -223,6 +223,8 @@ def test_a_file_that_is_denied_is_denied_under_its_other_names_too(desk):
     ):
         assert isinstance(known.judge(desk.call("read_file", path=path)), Deny), path
     assert known.judge(desk.call("read_file", path="README.md")) == Allow()
+    known = desk.permissions(deny=["read_file(r\u00e9sum\u00e9/**)"])
+    assert isinstance(known.judge(desk.call("read_file", path="re\u0301sume\u0301/x")), Deny)
 
 
 @pytest.mark.parametrize(
@@ -470,3 +472,36 @@ def test_the_explanation_says_what_is_decided(desk, line):
         said
         == {"allow": "It runs", "ask": "It is asked about", "deny": "It is denied"}[word(known.judge(desk.run(line)))]
     )
+
+
+def test_a_directory_whose_name_holds_shell_is_not_gone_to_unquoted(tmp_path):
+    root = tmp_path / "a;touch p"
+    root.mkdir()
+    known = Desk(root).permissions(**B091)
+    assert known.judge(Desk(root).run(f"cd {root} && ls")) is None
+    assert known.judge(Desk(root).run(f"cd '{root}' && ls")) == Allow()
+
+
+@pytest.mark.parametrize("path", ["HEAD", "sub/HEAD", "sub/head"])
+def test_what_would_make_a_directory_a_repository_of_its_own_is_asked_about(desk, path):
+    known = desk.permissions("auto-edit", allow=["write_file(**)", "run_command(git status *)"])
+    assert known.judge(desk.call("write_file", path=path, content="ref: refs/heads/main")) is None
+    assert known.judge(desk.call("write_file", path="head/config", content="")) == Allow()
+
+
+def test_the_programs_own_files_are_known_in_any_case(desk):
+    known = Permissions("auto-edit", (), root=desk.root, own=[desk.root / "Own"])
+    assert known.judge(desk.call("write_file", path="oWN/x", content="")) is None
+
+
+def test_a_wildcard_in_a_path_of_a_command_leads_to_no_directory_above(desk):
+    known = desk.permissions(allow=["run_command(cat src/*)", "run_command(cat ../lib/*)", "run_command(ls *)"])
+    for line in ("cat src/app.py", "cat ../lib/../x", "ls ../x"):
+        assert known.judge(desk.run(line)) == Allow()
+    for line in ("cat src/../../x", "cat src/.."):
+        assert known.judge(desk.run(line)) is None
+
+
+@pytest.mark.parametrize("line", ["env " * 300 + "rm x", "xargs 'a b' " * 8_000 + "rm x"])
+def test_what_nests_too_much_to_be_looked_at_is_denied_by_any_rule_on_commands(desk, line):
+    assert isinstance(desk.permissions("yolo", deny=["run_command(rm *)"]).judge(desk.run(line)), Deny)

@@ -4,6 +4,7 @@ import contextlib
 import shlex
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,13 @@ def test_every_line_can_be_looked_at(line):
 def test_a_line_that_nests_programs_in_programs_is_looked_at_in_bounded_time():
     assert len(list(spoken_of("sudo " * 300 + "rm x"))) < 100_000
     assert len(list(spoken_of("bash -c " * 300))) < 100_000
+
+
+@pytest.mark.parametrize("line", ["1" * 99_999, "${" * 49_999, "'" * 99_999, ">" * 99_999, "$(" * 49_999])
+def test_a_long_line_is_looked_at_in_the_time_that_its_length_takes(line):
+    began = time.process_time()
+    list(spoken_of(line))
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(

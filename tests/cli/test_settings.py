@@ -1,6 +1,7 @@
 """Where each setting comes from, what a file may hold, and what a project may set before it is trusted."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -216,13 +217,14 @@ def test_paths_begin_at_the_file_that_names_them(machine):
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line_that_names_the_file(machine, text, complaint):
-    for write, label in ((machine.user, USER), (machine.project, PROJECT)):
+    for write, label, trusted in (
+        (machine.user, USER, True), (machine.user, USER, False), (machine.project, PROJECT, True),
+    ):  # fmt: skip
         write(text)
-        for trusted in (True, False):
-            with pytest.raises(ConfigError, match=complaint) as caught:
-                machine.load(trusted=trusted)
-            assert str(caught.value).startswith(label)
-            assert "\n" not in str(caught.value)
+        with pytest.raises(ConfigError, match=complaint) as caught:
+            machine.load(trusted=trusted)
+        assert str(caught.value).startswith(label)
+        assert "\n" not in str(caught.value)
         write("")
 
 
@@ -456,3 +458,43 @@ def row(key) -> str:
     before = "`plan` only" if key.name == "mode" else "yes" if key.free(None) else "no"
     variable = "none" if key.name.startswith("permissions.") else f"`{key.environment}`"
     return f"| `{key.name}` | {key.what} | {default} | {flag}, {variable} | {before} |"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + ".a" * 100_000 + " = 1",
+        "[" + "a . 'b'." * 20_000 + "a]",
+        'model = "' + "sk-" * 80_000 + '"\nx = 1',
+        'model = "' + "eyJaaaaaaaa" * 20_000 + '"\nx = 1',
+        'model = "' + "://a:" * 40_000 + '"\nx = 1',
+        '"' + "a_" * 100_000 + '" = 1',
+    ],
+)
+def test_a_file_that_is_made_to_be_slow_is_refused_fast(machine, text):
+    machine.project(text)
+    began = time.process_time()
+    with pytest.raises(ConfigError, match=r"has more than 32 parts|there is no setting"):
+        machine.load()
+    assert time.process_time() - began < 5
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_a_file(machine):
+    machine.user("\ufeffmax_steps = 7")
+    assert machine.load().max_steps == 7
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-this-name/x.json", "a\\u0000b"])
+def test_a_path_that_cannot_be_is_one_line(machine, path):
+    machine.user(f'mcp = ["{path}"]')
+    with pytest.raises(ConfigError, match="mcp"):
+        machine.load()
+
+
+@pytest.mark.parametrize("text", ["a = ", '[permissions]\nallow = ["run_command(*)"]', "thme = 1"])
+def test_a_project_that_is_not_trusted_cannot_keep_the_program_from_starting(machine, text):
+    machine.project(text)
+    settings = machine.load(trusted=False)
+    assert "which cannot be read (project .treadle/config.toml" in settings.ignored[0].text
+    with pytest.raises(ConfigError, match="project"):
+        machine.load(trusted=True)

@@ -218,3 +218,13 @@ def test_starting_the_program_reads_no_toml_parser_where_no_file_is():
     )
     environ = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environ)
+
+
+@pytest.mark.parametrize("arguments", [("config",), ("config", "--json")])
+def test_config_shows_no_credential_that_a_variable_holds(program, arguments):
+    program.setenv("TREADLE_MODEL", "openai-chat:x")
+    program.setenv("TREADLE_BASE_URL", "https://models.example/v1?api_key=abcdef1234567")
+    code, out, err = program(*arguments)
+    assert code == 0
+    assert "abcdef1234567" not in out + err
+    assert "environment TREADLE_BASE_URL" in out

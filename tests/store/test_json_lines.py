@@ -479,3 +479,37 @@ async def test_an_fsync_leaves_the_event_loop_free(store, monkeypatch):
     await Agent(ScriptedModel([call("act")], "ok"), tools=[act]).run("go", store=store, session="one")
     assert len(threads) >= 3 and loop_thread not in threads
     assert isinstance((await read(store))[2].event, ModelFinish)
+
+
+async def test_a_lock_that_was_taken_away_lets_nobody_add_beside_its_holder(store):
+    rival = JsonLinesStore(store.directory)
+    async with store.claim("one"):
+        await store.append("one", [TextDelta("mine")])
+        (store.directory / "one.lock").unlink()
+        async with rival.claim("one"):
+            with pytest.raises(StoreError, match=r"somebody else is adding to it; wait .* or fork"):
+                await rival.append("one", [TextDelta("theirs")])
+        await store.append("one", [TextDelta("mine too")])
+    assert await words(store) == ["mine", "mine too"]
+
+
+async def test_giving_a_session_free_leaves_the_lock_of_somebody_else(store):
+    rival = JsonLinesStore(store.directory)
+    async with store.claim("one"):
+        (store.directory / "one.lock").unlink()
+        later = rival.claim("one")
+        await later.__aenter__()
+    assert (store.directory / "one.lock").exists()
+    await later.__aexit__(None, None, None)
+    assert names(store) == []
+
+
+async def test_what_is_no_file_is_left_out_of_the_list_and_not_waited_for(store):
+    await filled(store)
+    os.mkfifo(store.path("pipe"))
+    store.path("folder").mkdir()
+    before = len(list(Path("/dev/fd").iterdir()))
+    assert [info.id for info in await asyncio.wait_for(store.list(), 30)] == ["one"]
+    assert len(list(Path("/dev/fd").iterdir())) == before
+    with pytest.raises(StoreError, match="regular file"):
+        await read(store, "pipe")

@@ -131,7 +131,7 @@ def test_a_signal_ends_it_whole_at_every_phase(chat, provider, phase, number):
     terminal.restored(128 + number)
 
 
-@pytest.mark.parametrize("phase", [pytest.param("idle", marks=LONG), "streaming", "command"])
+@pytest.mark.parametrize("phase", [pytest.param("idle", marks=LONG), pytest.param("streaming", marks=LONG), "command"])
 def test_a_closed_window_leaves_no_process_behind(chat, provider, phase):
     answer = tool("run_command", command="sleep 4324") if phase == "command" else [{"content": "Half"}, STALL]
     terminal = chat(provider(answer), "--yolo")

@@ -118,6 +118,7 @@ def test_in_tmux_the_scrollback_has_each_message_once_whatever_the_window_did(tm
         assert window.text.count(said) == 1, window.text
 
 
+@LONG
 @pytest.mark.skipif(not INSTALLED, reason="needs tmux")
 def test_in_tmux_what_was_said_stays_when_the_client_leaves(tmux, provider):
     lines = "".join(f"- {mark}\n" for mark in MARKS)

@@ -48,7 +48,8 @@ def test_a_program_that_leaves_nothing_behind_is_told_as_such(shell):
 def test_a_process_that_is_left_behind_is_told(shell):
     terminal = shell("trap '' HUP; sleep 77 >/dev/null 2>&1 & echo gone")
     assert terminal.ends() == 0
-    assert terminal.left_behind() == ["sleep 77"]
+    (left,) = terminal.left_behind()
+    assert "sleep 77" in left  # or the shell that is about to become it
 
 
 def test_keys_reach_the_program_and_its_lines_the_history(shell):

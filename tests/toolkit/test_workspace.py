@@ -127,10 +127,11 @@ async def test_a_preview_shows_what_a_call_would_change_and_changes_nothing(fold
     before = snapshot(folder)
     show = desk.workspace.preview
     assert show("write_file", {"path": "new.txt", "content": "one\ntwo\n"}) == (
-        "--- /dev/null\n+++ new.txt\n@@ -1 +1,3 @@\n+one\n+two\n "
+        "--- /dev/null\n+++ new.txt\n@@ -0,0 +1,2 @@\n+one\n+two"
     )
     edits = [{"old_text": "Text.", "new_text": "Words."}]
-    assert "-Text.\n+Words.\n" in show("edit_file", {"path": "README.md", "edits": edits})
+    assert show("write_file", {"path": "new.txt", "content": "one"}).endswith("\n+one\n\\ No newline at end of file")
+    assert "-Text.\n+Words." in show("edit_file", {"path": "README.md", "edits": edits})
     assert show("run_command", {"command": "make test"}) == "$ make test"
     assert show("read_file", {"path": "README.md"}) == ""
     with pytest.raises(ToolError, match="not found"):
@@ -167,9 +168,9 @@ def test_a_preview_names_a_file_in_one_line(desk: Desk):
 def test_a_preview_of_a_long_file_is_the_diff_of_the_whole(folder: Path, desk: Desk, line):
     old = [f"line {number}" for number in range(1, 1001)]
     new = [*old[: line - 1], "other", "more", *old[line:]]
-    (folder / "long.txt").write_text("\n".join(old))
+    (folder / "long.txt").write_text("\n".join(old) + "\n")
     expected = "\n".join(difflib.unified_diff(old, new, "long.txt", "long.txt", lineterm=""))
-    assert desk.workspace.preview("write_file", {"path": "long.txt", "content": "\n".join(new)}) == expected
+    assert desk.workspace.preview("write_file", {"path": "long.txt", "content": "\n".join(new) + "\n"}) == expected
 
 
 def test_a_preview_that_would_take_minutes_is_short_as_well(folder: Path, desk: Desk):

@@ -70,21 +70,25 @@ class Policy:
 
 
 class Person:
-    """The person at the terminal. What a call would do is shown first: a diff, a command, or its arguments."""
+    """The person at the terminal. What a call would do is shown first: a diff, a command, or its arguments.
 
-    def __init__(self, workspace: Workspace | None) -> None:
+    `asks` tells the calls that a rule has asked about each time, whatever was allowed for the session.
+    """
+
+    def __init__(self, workspace: Workspace | None, asks: Callable[[ToolRequest], bool]) -> None:
         self._workspace = workspace
+        self._asks = asks
         self._allowed: set[str] = set()
 
     def __call__(self, request: ToolRequest) -> Decision | Awaitable[Decision]:
-        from treadle.approval import Allow
+        from treadle.approval import Allow, Deny
 
-        if request.name in self._allowed:
+        if request.name in self._allowed and not self._asks(request):
             return Allow()
         try:
             shown = self._preview(request)
-        except ToolError:
-            return Allow()  # it will fail, and tell the model why
+        except ToolError as error:  # not to be let run unseen: an earlier call may change what it would do
+            return Deny(f"Not run, since it would fail: {error}")
         return self._asked(request, shown)
 
     async def _asked(self, request: ToolRequest, shown: list[str]) -> Decision:

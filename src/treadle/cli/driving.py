@@ -49,7 +49,7 @@ class Steer(msgspec.Struct, frozen=True, tag="steer", forbid_unknown_fields=True
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel", forbid_unknown_fields=True):
-    """Ends the run that goes on, and nothing else."""
+    """Ends the run that goes on, or the prompt that would be next where none does yet, and nothing else."""
 
 
 _decoder = msgspec.json.Decoder(Prompt | Decided | Steer | Cancel)
@@ -71,6 +71,8 @@ class Driver:
         self._run: Run[Any] | None = None
         self._task: asyncio.Task[None] | None = None
         self._code: int = Exit.COMPLETE
+        self._asked = 0  # prompts that are not answered yet
+        self._cancelled = False  # before the run began
 
     def ask(self, request: ToolRequest) -> Decision | Awaitable[Decision]:
         """Waits for the decision on a call. Those that have the same id are decided on in their order."""
@@ -108,6 +110,9 @@ class Driver:
     async def _answer(self, prompt: Prompt) -> None:
         """One run, which a command or a signal may cancel."""
         self._screen.next_run()
+        if self._cancelled:
+            self._end(None, cancelled=True)
+            return
         self._task = asyncio.create_task(self._stream_events(prompt))
         try:
             await asyncio.wait((self._task,))
@@ -149,6 +154,9 @@ class Driver:
         from treadle.cli.running import exit_code
 
         tally = self._screen.tally
+        self._asked, self._cancelled = self._asked - 1, False
+        if cancelled and not tally.finished:
+            self._screen.fault("the run was cancelled before it began")
         if fault is not None and not tally.finished:
             cause = fault.__cause__ if isinstance(fault, RunError) and fault.__cause__ is not None else fault
             self._screen.fault(text_of(cause) or type(cause).__name__)
@@ -190,6 +198,7 @@ class Driver:
             case Prompt(text=text):
                 if not text.strip():
                     raise ConfigError("the prompt is empty")
+                self._asked += 1
                 self._prompts.put_nowait(command)
             case Decided():
                 self._decide(command)
@@ -198,9 +207,12 @@ class Driver:
                     raise ConfigError("there is no run to steer: send a prompt")
                 self._run.steer(text)
             case Cancel():
-                if self._task is None:
+                if self._task is not None:
+                    self._task.cancel()
+                elif self._asked:
+                    self._cancelled = True
+                else:
                     raise ConfigError("there is no run to cancel")
-                self._task.cancel()
 
     def _decide(self, command: Decided) -> None:
         waiting = self._waiting.get(command.call_id, deque())

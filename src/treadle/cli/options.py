@@ -9,6 +9,15 @@ if TYPE_CHECKING:
     from treadle.cli.settings import Settings
 
 
+def window_of(settings: Settings, model: Model, base_url: str | None) -> int | None:
+    """How many tokens the context of `model` holds: as the settings say, else as the price list does of its vendor."""
+    from treadle.pricing import context_window
+
+    if settings.context_tokens is not None or base_url is not None:
+        return settings.context_tokens
+    return context_window(model)
+
+
 def agent_options(settings: Settings, model: Model) -> dict[str, Any]:
     """The options of an `Agent` that settings decide on: limits, length of answers, reasoning, compaction."""
     from treadle import Reasoning

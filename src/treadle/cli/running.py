@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import sys
 from collections import deque
@@ -91,7 +92,7 @@ class _Run:
         permissions = load_permissions(settings, root=Path(arguments.root), environ=os.environ)
         attended = self.driver is not None or at_a_terminal()
         self.toolbox = Toolbox(arguments, settings, permissions, self.context, typed=typed, attended=attended)
-        person = Person(self.toolbox.workspace) if attended else None
+        person = Person(self.toolbox.workspace, permissions.asks) if attended else None
         self.policy = Policy(
             permissions,
             self.toolbox.granted,
@@ -115,9 +116,11 @@ class _Run:
     def go(self, out: Any, signals: Signals) -> int:
         """Does it. What is shown goes to `out` and standard error."""
         from treadle import Agent
-        from treadle.cli.options import agent_options
+        from treadle.cli.options import agent_options, window_of
 
         log: deque[Event] = deque()  # what was not shown yet: an interrupted run tells its end to taps only
+        window = window_of(self.settings, self.model, self.choice.base_url)
+        settings = dataclasses.replace(self.settings, context_tokens=window)
         agent = Agent(
             self.model,
             instructions=self.toolbox.instructions,
@@ -125,7 +128,7 @@ class _Run:
             toolsets=self.servers,
             approve=self.policy,
             taps=[log.append],
-            **agent_options(self.settings, self.model),
+            **agent_options(settings, self.model),
         )
         self.toolbox.tell()
         screen = Screen(out, self.toolbox.calls, json=self.json, listed_prices=self.choice.base_url is None)

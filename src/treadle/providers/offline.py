@@ -192,7 +192,7 @@ def _project(seen: Mapping[Look, ToolResultPart]) -> list[Task]:
 
 def _tokens(text: str) -> list[str]:
     tokens = [match.group().strip(_QUOTES) for match in _TOKENS.finditer(text)]
-    return [token.rstrip(".") or "." for token in tokens if token]
+    return [token.removeprefix("@").rstrip(".") or "." for token in tokens if token]
 
 
 def _files(text: str) -> list[str]:

@@ -23,7 +23,8 @@ class Claim:
     def release(self) -> None:
         """Gives the session free, and leaves nothing behind."""
         with contextlib.suppress(OSError):
-            self._path.unlink()
+            if _is_there(self._path, self._number):  # and not one that somebody else made, where this was taken away
+                self._path.unlink()
         os.close(self._number)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -39,7 +40,10 @@ def refusal(path: Path) -> Iterator[None]:
 
 def opened(path: Path, flags: int = os.O_RDONLY) -> BinaryIO:
     """The file, private where this makes it, and never what a symbolic link points to."""
-    number = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    number = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)  # no pipe is waited for
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "is no regular file")
     return os.fdopen(number, "rb" if flags == os.O_RDONLY else "ab")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import threading
 import time
@@ -68,6 +69,13 @@ class Writer:
 
     def _open(self, now: float) -> BinaryIO:
         file = self._file = opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        try:  # the claim again, for where somebody took its file away
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._closed = "somebody else is adding to it"
+            raise StoreError(
+                f"{self._path}: {self._closed}; wait until their run has ended, or fork the session"
+            ) from None
         size = os.fstat(file.fileno()).st_size
         if not size:
             self._new = True

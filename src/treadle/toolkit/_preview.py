@@ -16,7 +16,7 @@ def difference(old: str, new: str, source: str, target: str) -> str | None:
     """A unified diff; None where it would take too long, or be too long to read."""
     if len(old) + len(new) > _MAX_CHARACTERS:
         return None
-    before, after = old.split("\n"), new.split("\n")
+    before, after = _lines(old), _lines(new)
     head = max(0, _equal(before, after) - _CONTEXT)
     before, after = before[head:], after[head:]
     tail = max(0, _equal(before[::-1], after[::-1]) - _CONTEXT)
@@ -30,6 +30,12 @@ def difference(old: str, new: str, source: str, target: str) -> str | None:
 def visible(text: str) -> str:
     """`text` with everything escaped that is not printed as what it is, so that nothing hides what is decided on."""
     return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a text. A last one without its end is told as such, in the words of diff and git."""
+    *lines, last = text.split("\n")
+    return [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
 
 
 def _equal(one: list[str], other: list[str]) -> int:

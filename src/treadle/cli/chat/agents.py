@@ -17,7 +17,7 @@ from treadle.cli.options import agent_options
 from treadle.errors import ConfigError, TreadleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from treadle import Agent, Event, Model, Tool
     from treadle.approval import Approve
@@ -233,22 +233,22 @@ class Agents:
         """Keeps the servers from here to the end, in one task. One that does not start is told of and left out."""
         async with contextlib.AsyncExitStack() as stack:
             try:
-                for server in self.servers:
-                    await stack.enter_async_context(server)
-                found = await asyncio.gather(*(_fault(server) for server in self.servers))
-                for fault in filter(None, found):
-                    self.note(fault)
-                pairs = zip(self.servers, found, strict=True)
-                self.servers = [server for server, fault in pairs if fault is None]
+                self._leave_out([await _fault(stack.enter_async_context(server)) for server in self.servers])
+                self._leave_out(await asyncio.gather(*(_fault(server.ready()) for server in self.servers)))
             finally:
                 self._started.set()
             await self._leave.wait()
 
+    def _leave_out(self, faults: Sequence[str | None]) -> None:
+        for fault in dict.fromkeys(filter(None, faults)):
+            self.note(fault)
+        self.servers = [server for server, fault in zip(self.servers, faults, strict=True) if fault is None]
 
-async def _fault(server: Any) -> str | None:
+
+async def _fault(starting: Awaitable[object]) -> str | None:
     """Why a server is not to be had; None once it is."""
     try:
-        await server.ready()
+        await starting
     except TreadleError as error:
         return str(error)
     return None

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from treadle.cli.settings import Project, Settings
 
 _NO_TERMINAL = "treadle chat needs a terminal; `treadle run PROMPT` works without one"
-_EXTRA = 'treadle chat needs prompt_toolkit and rich: pip install "treadle[terminal]"'
+_EXTRA = 'treadle chat needs packages that are not there: pip install "treadle[terminal]"'
+PACKAGES = ("prompt_toolkit", "markdown_it", "pygments", "wcwidth")
 # What the client may have left on: paste mode, a hidden cursor, no wrapping, colours, output that is held.
 _RESTORING = "\x1b[?2026l\x1b[?2004l\x1b[?25h\x1b[?7h\x1b[0m"
 
@@ -32,7 +33,7 @@ _RESTORING = "\x1b[?2026l\x1b[?2004l\x1b[?25h\x1b[?7h\x1b[0m"
 def chat(arguments: argparse.Namespace, signals: Signals) -> int:
     """Runs the client until the person leaves it."""
     _check_terminal()
-    if any(find_spec(name) is None for name in ("prompt_toolkit", "rich")):
+    if any(find_spec(name) is None for name in PACKAGES):
         raise ConfigError(_EXTRA)
     given = _agent(arguments.agent) if arguments.agent else None
     settings = _settings(arguments)

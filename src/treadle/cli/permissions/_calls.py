@@ -22,7 +22,7 @@ from treadle.cli.permissions._rules import (
     path_matches,
     words_match,
 )
-from treadle.cli.permissions._shell import Words, commands, spoken_of
+from treadle.cli.permissions._shell import ANYTHING, Words, commands, spoken_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +36,8 @@ _SENSITIVE = (
     "*.pfx", "*.jks", "*.keystore", "*.kdbx", "id_rsa*", "id_ed25519*", "id_ecdsa*", "credentials*", "secrets*",
     "sitecustomize.py", "usercustomize.py", "*.pth",
 )  # fmt: skip
+# With it a directory is a repository of its own for git, which then obeys the `config` beside it.
+_GIT_HEAD = "head"
 _HOST = re.compile(r"[a-z0-9._-]{1,253}")
 _ADDRESS = re.compile(r"https?://([^/?#\s\\@\[\]%:]+)(?::(\d+))?(?=[/?#]|\Z)", re.IGNORECASE)
 _PORTS = (None, "80", "443")
@@ -64,8 +66,8 @@ class Place:
 
     def plain_commands(self, line: str) -> list[Words]:
         """The commands of a plain line. Going first to where it runs anyway is none. Raises `NotPlainError`."""
-        for root in {self._root, shlex.quote(self._root)} if self._root is not None else ():
-            line = line.removeprefix(f"cd {root} && ")
+        if self._root is not None:
+            line = line.removeprefix(f"cd {shlex.quote(self._root)} && ")
         return commands(line)
 
     def paths(self, call: Call) -> tuple[str, ...]:
@@ -89,14 +91,15 @@ class Place:
 
     def is_sensitive(self, path: str) -> bool:
         """As the function, or in a directory that holds rules, trust and sessions."""
-        whole = f"{self._root or ''}/{path}"
-        return is_sensitive(path) or any(os.path.commonpath([whole, folder]) == folder for folder in self._own)
+        whole = f"{self._root or ''}/{path}".casefold()  # as file systems compare that do not tell case
+        own = (folder.casefold() for folder in self._own)
+        return is_sensitive(path) or any(os.path.commonpath([whole, folder]) == folder for folder in own)
 
 
 def is_sensitive(path: str) -> bool:
     """Whether a file has a name that settings, secrets, CI or instructions have, or lies below one."""
     names = [_folded(name) for name in path.split("/") if name not in ("", ".")]
-    if any(name.startswith(".") for name in names):
+    if any(name.startswith(".") for name in names) or names[-1:] == [_GIT_HEAD]:
         return True
     return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in _SENSITIVE)
 
@@ -126,7 +129,7 @@ def allows(rule: PermissionRule, call: Call, place: Place) -> bool:
 
 def covers(rule: PermissionRule, words: Words) -> bool:
     """Whether an `allow` rule covers one plain command."""
-    return rule.tool == COMMAND and words_match(words, rule.words)
+    return rule.tool == COMMAND and words_match(words, rule.words) and not any(map(_climbs, words, rule.words))
 
 
 def speaks_of(rule: PermissionRule, call: Call, place: Place) -> bool:
@@ -136,13 +139,13 @@ def speaks_of(rule: PermissionRule, call: Call, place: Place) -> bool:
     if rule.about is None:
         return True
     if rule.tool == COMMAND:
-        return any(words_match(words, rule.words) for words in spoken_of(call.line or ""))
+        return any(words == ANYTHING or words_match(words, rule.words) for words in spoken_of(call.line or ""))
     if rule.tool == FETCH:
         host = _host_at_all(call)
         return host is None or host_matches(host, rule.about)
-    pattern = rule.about.casefold()
+    pattern = _alike(rule.about)
     paths = place.paths(call) or (os.path.normpath(str(call.arguments.get("path", "."))),)
-    return any(path_matches(path.casefold(), pattern) for path in paths)
+    return any(path_matches(_alike(path), pattern) for path in paths)
 
 
 def _allows_path(pattern: str, path: str, call: Call, place: Place) -> bool:
@@ -150,6 +153,12 @@ def _allows_path(pattern: str, path: str, call: Call, place: Place) -> bool:
     if call.name in EDITS and place.is_sensitive(path) and not _is_plain(pattern):
         return False
     return path_matches(path, pattern)
+
+
+def _climbs(word: str, pattern: str) -> bool:
+    """Whether a word leads by `..` out of where a pattern for paths, like `src/*`, seems to keep it."""
+    names = pattern.split("/")
+    return len(names) > 1 and not _is_plain(pattern) and ".." in word.split("/") and ".." not in names
 
 
 def _is_plain(pattern: str) -> bool:
@@ -162,6 +171,11 @@ def _host_at_all(call: Call) -> str | None:
     found = _ADDRESS.match(url.strip()) if isinstance(url, str) else None
     host = found[1].lower().removesuffix(".") if found is not None else ""
     return host if _HOST.fullmatch(host) else None
+
+
+def _alike(path: str) -> str:
+    """A path as file systems compare it that tell neither case nor how an accent is put together."""
+    return unicodedata.normalize("NFC", path).casefold()
 
 
 def _folded(name: str) -> str:

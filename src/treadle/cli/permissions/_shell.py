@@ -40,8 +40,8 @@ _BUILTINS = frozenset({
 })  # fmt: skip
 
 _BETWEEN = re.compile(r"\$\(|[;&|<>`(){}\n\r]")
-_REDIRECTION = re.compile(r"\d*&?(?:>[>|&]?|<{1,3}&?)[ \t]*[^ \t\n;&|<>()]+")
-_VARIABLE = re.compile(r"\$(?:\w+|\{[^}]*\}|[*@#?$!-])")  # which may be empty
+_REDIRECTION = re.compile(r"\d{0,9}&?(?:>[>|&]?|<{1,3}&?)[ \t]*[^ \t\n;&|<>()]+")
+_VARIABLE = re.compile(r"\$(?:\w+|\{[^}]*+\}?|[*@#?$!-])")  # which may be empty
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _WRAPPERS = frozenset({
     "builtin", "busybox", "caffeinate", "chronic", "chroot", "command", "coproc", "doas", "env", "exec", "find",
@@ -50,8 +50,10 @@ _WRAPPERS = frozenset({
 })  # fmt: skip
 _SHELLS = frozenset({"ash", "bash", "dash", "eval", "fish", "ksh", "sh", "su", "zsh"})
 _MOST_LINES = 200
+_MOST_CHARACTERS = 300_000  # of all these lines together
 
 Words = tuple[str, ...]
+ANYTHING: Words = ()  # among what is spoken of: what else there may be was not looked at
 
 
 _PATTERN = re.compile(r"[A-Za-z0-9_./:=,@%+^*?-]+")
@@ -145,15 +147,21 @@ def spoken_of(line: str) -> tuple[Words, ...]:
     """Every command that may be meant somewhere in a line, for rules that deny or ask: rather too many than too few.
 
     Also those behind programs that start others, in what a shell is given by `-c`, and without the program's directory.
-    What is computed when the line runs is not found: a denial is no sandbox.
+    What is computed when the line runs is not found: a denial is no sandbox. `ANYTHING` stands for the rest of a line
+    that nests too much.
     """
     return tuple(dict.fromkeys(_spoken_of(line)))
 
 
 def _spoken_of(line: str) -> Iterator[Words]:
-    seen, todo = {line}, [line]
-    while todo and len(seen) < _MOST_LINES:
-        for words in _candidates(todo.pop()):
+    seen, todo, length = {line}, [line], 0
+    while todo:
+        text = todo.pop()
+        length += len(text)
+        if len(seen) > _MOST_LINES or length > _MOST_CHARACTERS:
+            yield ANYTHING
+            return
+        for words in _candidates(text):
             plain = _without_prefix(words)
             if not plain:
                 continue

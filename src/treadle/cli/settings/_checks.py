@@ -89,6 +89,8 @@ def texts(value: Any) -> tuple[str, ...]:
     """A list of texts."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one.strip() for one in value):
         raise ValueError("is a list of texts")
+    if not all(one.isprintable() for one in value):
+        raise ValueError("is a list of texts without control characters")
     return tuple(one.strip() for one in value)
 
 

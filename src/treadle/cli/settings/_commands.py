@@ -14,6 +14,7 @@ from treadle.cli.settings._keys import KEYS
 from treadle.cli.settings._paths import paths
 from treadle.cli.settings._project import MCP, Project
 from treadle.cli.settings._resolve import Settings, load_settings
+from treadle.cli.settings._secrets import looks_secret
 from treadle.cli.settings._sources import needing_trust, spelled
 from treadle.cli.settings._trust import Trust
 from treadle.cli.terminal import LONGEST, at_a_terminal, complain, neutral, one_line, say
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
     import argparse
 
 _QUESTION = "Trust it? [y/N] "
+_HIDDEN = "(not shown: it looks like a credential)"
 
 
 def config(arguments: argparse.Namespace) -> int:
     """Prints each setting and where it comes from."""
     settings = settings_of(arguments)
-    shown = [(key.name, settings.values[key.name], settings.origin(key.name)) for key in KEYS]
+    shown = [(key.name, _shown(settings.values[key.name]), settings.origin(key.name)) for key in KEYS]
     if arguments.json:
         _print_json(
             {
@@ -46,6 +48,11 @@ def config(arguments: argparse.Namespace) -> int:
         print_line(f"{name:<{widths[0]}}  {value:<{min(widths[1], 40)}}  {origin}")
     tell_ignored(settings)
     return Exit.COMPLETE
+
+
+def _shown(value: Any) -> Any:
+    """A value, unless a credential stands in it, which a variable or a flag may hold."""
+    return _HIDDEN if isinstance(value, str) and looks_secret(value) else value
 
 
 def trust(arguments: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_BYTES = 1 << 20
+_MAX_PARTS = 32
+# A dotted name, which the parser takes quadratic time and memory for.
+_DEEP = re.compile(rb"(?:\.[ \t]*+(?:[A-Za-z0-9_-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+){%d}" % _MAX_PARTS)
 _ELSEWHERE = {
     "root": "the directory to work in is only by the flag --root",
     "profile": "a profile is chosen by the flag --profile or by TREADLE_PROFILE; here stand tables [profile.NAME]",
@@ -70,8 +74,10 @@ def toml(data: bytes, label: str) -> dict[str, Any]:
     """The tables in a TOML file. Raises `ConfigError` with the line, as far as the parser tells it."""
     import tomllib
 
+    if _DEEP.search(data):
+        raise ConfigError(f"{label}: a name in it has more than {_MAX_PARTS} parts")
     try:
-        return tomllib.loads(data.decode("utf-8"))
+        return tomllib.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{label}, line {line}: the text is not UTF-8") from None

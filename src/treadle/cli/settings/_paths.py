@@ -54,7 +54,10 @@ def paths(environ: Mapping[str, str], platform: str = sys.platform) -> Paths:
         if not Path(given).is_absolute():
             raise ConfigError(f"TREADLE_HOME is an absolute path, not {given!r}")
         return Paths(Path(given), Path(given, "data"), Path(given, "state"))
-    home = Path(environ.get("HOME") or Path.home())
+    try:
+        home = Path(environ.get("HOME") or Path.home())
+    except RuntimeError:  # a user whom the system does not know
+        raise ConfigError("there is no home directory: set HOME, or TREADLE_HOME") from None
     if not home.is_absolute():
         raise ConfigError(f"HOME is an absolute path, not {str(home)!r}: set it, or TREADLE_HOME")
     if platform == "darwin":

@@ -90,7 +90,7 @@ def load_settings(
     project = read_project(root) if project is None else project
     believed = trusted or project.trusted
     chosen = profile or environ.get("TREADLE_PROFILE") or None
-    sources = Sources(project, flags, environ)
+    sources = Sources(project, flags, environ, trusted=believed)
     sources.check_profile(chosen)
     return _settled(sources, chosen, trusted=believed)
 
@@ -167,7 +167,10 @@ def _placed(key: Key, value: Any, folder: Path, origin: str, project: Project) -
     """`value` with paths made absolute. Those of a project are of files that its trust covers."""
     if not key.is_path:
         return value
-    placed = tuple(os.path.normpath(folder / Path(path).expanduser()) for path in value)
+    try:
+        placed = tuple(os.path.normpath(folder / Path(path).expanduser()) for path in value)
+    except RuntimeError:  # of `~somebody` who is not there
+        raise ConfigError(f"{origin}: {key.name}: a path begins with the home directory of nobody") from None
     if PROJECT_LABEL in origin:
         for given, path in zip(value, placed, strict=True):
             if project.content(path) is None:

@@ -10,15 +10,17 @@ _NAME = re.compile(
     r"passwd|passphrase|credentials?|authorization|auth|bearer|cookie)",
     re.IGNORECASE,
 )
-# Forms that vendors document (2026): prefixes with a tail too long to be a word.
+# Forms that vendors document (2026): prefixes with a tail too long to be a word. What is looked for behind a tail has
+# a bound, since somebody else may have written the text to have it searched for ever.
+_NAME_LENGTH = 120
 _VALUE = re.compile(
     r"(?<![A-Za-z0-9])(?:"
-    r"(?:sk|pk|rk|xai|gsk|hf|npm|pypi|tvly|glpat|dop|r8|nvapi|pplx|fw|csk)[-_](?=[A-Za-z0-9_-]*\d)[A-Za-z0-9_-]{16,}"
+    r"(?:sk|pk|rk|xai|gsk|hf|npm|pypi|tvly|glpat|dop|r8|nvapi|pplx|fw|csk)[-_](?=[A-Za-z0-9_-]{0,99}\d)[A-Za-z0-9_-]{16,}"
     r"|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abeoprs]-[A-Za-z0-9-]{10,}"
     r"|(?-i:AIza[A-Za-z0-9_-]{30,}|(?:AKIA|ASIA)[A-Z0-9]{16})|ya29\.[A-Za-z0-9_-]{20,}"
-    r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"
+    r"|eyJ[A-Za-z0-9_-]{8,499}\.[A-Za-z0-9_-]{8,})"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY|(?:bearer|basic)\s+[A-Za-z0-9._~+/=-]{16,}"
-    r"|://[^/?#\s\"'<>\\@:]*:[^/?#\s\"'<>\\@]+@"
+    r"|://[^/?#\s\"'<>\\@:]{0,99}:[^/?#\s\"'<>\\@]{1,299}@"
     r"|[?&](?:api[-_]?key|key|(?:access|auth)?[-_]?token|secret|password|sig|signature)=[^&#\s]{8,}",
     re.IGNORECASE,
 )
@@ -26,7 +28,8 @@ _VALUE = re.compile(
 
 def is_secret_name(name: str) -> bool:
     """Whether a key of this name would hold a credential."""
-    return _NAME.fullmatch(re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)) is not None
+    end = name[-_NAME_LENGTH:]  # a name is what it ends with
+    return _NAME.fullmatch(re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", end)) is not None
 
 
 def looks_secret(text: str) -> bool:

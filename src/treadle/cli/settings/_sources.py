@@ -40,9 +40,13 @@ class Source(NamedTuple):
 
 
 class Sources:
-    """Everything that sets something, read and checked."""
+    """Everything that sets something, read and checked. A project's file that cannot be read ends nothing before the
+    project is `trusted`: it is ignored.
+    """
 
-    def __init__(self, project: Project, flags: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, project: Project, flags: Mapping[str, Any], environ: Mapping[str, str], *, trusted: bool
+    ) -> None:
         where = paths(environ)
         self.ignored: list[Ignored] = []
         if project.problem:
@@ -51,10 +55,19 @@ class Sources:
         self.project = project
         user_label = f"user {short(where.config_file, environ)}"
         self.user: SettingsFile | None = read_user_file(where.config_file, user_label)
-        self.own: SettingsFile | None = _file_of(project)
+        self.own: SettingsFile | None = self._own(trusted=trusted)
         self._typed = list(_typed(flags))
         self._exported = list(_exported(environ))
         self._config_dir = where.config_dir
+
+    def _own(self, *, trusted: bool) -> SettingsFile | None:
+        try:
+            return _file_of(self.project)
+        except ConfigError as error:
+            if trusted:
+                raise
+            self.ignored.append(Ignored("project", f"its settings, which cannot be read ({error})", PROJECT_LABEL))
+            return None
 
     def check_profile(self, chosen: str | None) -> None:
         there = [name for file in (self.own, self.user) if file is not None for name in file.profiles]
