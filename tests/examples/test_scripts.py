@@ -45,6 +45,24 @@ def test_the_batch_script_prints_its_table():
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["outcome", "end", "end", "sum"]
 
 
+def test_the_chat_goes_on_with_its_session_the_next_time(tmp_path: Path):
+    (tmp_path / "loom.md").write_text("A loom has four treadles.\x1b[2J\n", encoding="utf-8")
+    command = [sys.executable, str(ROOT / "examples" / "sessions.py"), "offline:demo", "looms"]
+
+    def say(*lines: str) -> str:
+        typed = "".join(f"{line}\n" for line in lines)
+        done = subprocess.run(
+            command, cwd=tmp_path, input=typed, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    first = say("Read loom.md.", "")
+    assert '[read_file {"path": "loom.md"}]' in first and "four treadles" in first and "\x1b" not in first
+    again = say("How many lines does it have?")
+    assert again.startswith("> ") is False and "going on after 4 messages" in again and "loom.md has 1 line" in again
+
+
 def test_the_notebook_cells_run_and_show_the_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
