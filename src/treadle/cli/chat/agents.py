@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from treadle.cli.calls import COMMAND
-from treadle.cli.options import agent_options
+from treadle.cli.options import agent_options, window_of
 from treadle.errors import ConfigError, TreadleError
 
 if TYPE_CHECKING:
@@ -121,15 +121,12 @@ class Agents:
 
     def _make(self, tools: Sequence[Tool[..., Any]]) -> Agent[Any, Any]:
         from treadle import Agent
-        from treadle.pricing import context_window
 
         if self.given is not None:
             return self._adopted(self.given)
         model = self._model()
         settings = self._settings
-        self.window = settings.context_tokens
-        if self.window is None and self._base_url is None:
-            self.window = context_window(model)
+        self.window = window_of(settings, model, self._base_url)
         settings = dataclasses.replace(settings, effort=self.effort, context_tokens=self.window)
         return Agent(
             model,

@@ -49,13 +49,6 @@ def message_of(text: str, *, root: Path, outputs: Iterable[str] = (), files: boo
     return Message([*attached, *(TextPart(output) for output in outputs), TextPart(text)], notes)
 
 
-def named_files(text: str) -> list[str]:
-    """The paths that `text` names with an `@`."""
-    return [
-        found["quoted"] or found["bare"].rstrip(".,;:!?)") for found in _NAMED.finditer(text) if not found["dropped"]
-    ]
-
-
 def _media(text: str, root: Path) -> Iterator[tuple[str, Path]]:
     """The media files that `text` names and that are there, each once."""
     seen: set[Path] = set()
