@@ -45,9 +45,8 @@ def test_without_a_terminal_the_chat_points_to_run(treadle: Program) -> None:
     )
 
 
-def test_without_a_command_and_a_terminal_the_usage_is_told(treadle: Program) -> None:
-    code, out, err = treadle()
-    assert code == 2 and out == "" and "COMMAND" in err and "treadle --help" in err
+def test_without_a_command_and_a_terminal_the_same_is_told(treadle: Program) -> None:
+    assert treadle() == treadle("--continue") == treadle("chat")
 
 
 def test_without_the_extra_one_line_names_it(treadle: Program) -> None:

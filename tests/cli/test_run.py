@@ -180,7 +180,7 @@ def test_a_file_that_the_model_cannot_take_is_refused_before_anything_is_sent(tr
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "COMMAND"),
+        ((), "treadle run PROMPT"),
         (("run",), "PROMPT"),
         (("run", "  "), "the prompt is empty"),
         (("run", "hi", "--max-steps", "0"), "from 1 on"),

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command in `argv` (`sys.argv` by default) and returns its exit code."""
     with Signals() as signals:
         try:
-            arguments = _parser().parse_args(_at_a_terminal(argv))
+            arguments = _parser().parse_args(_with_command(argv))
             code = int(arguments.command(arguments, signals))
             _flush()
         except SystemExit as leaving:
@@ -59,13 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
 
 
-def _at_a_terminal(argv: Sequence[str] | None) -> Sequence[str]:
-    """The arguments; without a command, in a terminal, those of `chat`."""
+def _with_command(argv: Sequence[str] | None) -> Sequence[str]:
+    """The arguments; without a command those of `chat`, which says what it needs where there is no terminal."""
     given = sys.argv[1:] if argv is None else argv
     others = ("-h", "--help", "--version")
-    streams = (sys.stdin, sys.stdout)
-    if any(stream is None or not stream.isatty() for stream in streams):
-        return given
     return ["chat", *given] if not given or (given[0].startswith("-") and given[0] not in others) else given
 
 

@@ -9,6 +9,20 @@ if TYPE_CHECKING:
     from treadle.cli.settings import Settings
 
 
+def left_out(settings: Settings) -> list[str]:
+    """The line about a project that is not trusted, where it brings something that needs trust."""
+    project = settings.project
+    if project.trusted or not (project.files or project.problem):
+        return []
+    why = project.problem or ("it has changed since" if project.changes else "")
+    because = f" ({why})" if why else ""
+    names = ", ".join(one.text for one in settings.ignored)
+    such = f", like {names}" if names else ""
+    return [
+        f"{project.path} is not trusted{because}: what it sets, starts or offers is left out{such}; see treadle trust"
+    ]
+
+
 def window_of(settings: Settings, model: Model, base_url: str | None) -> int | None:
     """How many tokens the context of `model` holds: as the settings say, else as the price list does of its vendor."""
     from treadle.pricing import context_window

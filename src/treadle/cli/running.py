@@ -15,6 +15,7 @@ from treadle.cli.asking import Person, Policy
 from treadle.cli.choice import OFFLINE_NOTE, Choice, choose
 from treadle.cli.exits import Exit
 from treadle.cli.mcp import load_servers, started
+from treadle.cli.options import left_out
 from treadle.cli.terminal import Screen, at_a_terminal, complain, say
 from treadle.cli.toolbox import Toolbox
 from treadle.errors import AuthenticationError, ConfigError, RunError, StoreError
@@ -180,15 +181,9 @@ def _context(settings: Settings) -> Context:
     """What is told beside the prompt. What does not count, or could not be read, is said."""
     from treadle.cli.context import load_context
 
-    project = settings.project
-    context = load_context(project, os.environ)
-    if not project.trusted and (project.files or project.problem):
-        why = project.problem or ("it has changed since" if project.changes else "")
-        left_out = ", ".join(one.text for one in settings.ignored)
-        say(
-            f"{project.path} is not trusted{f' ({why})' if why else ''}: what it sets, starts or offers is left out"
-            f"{f', like {left_out}' if left_out else ''}; see treadle trust"
-        )
+    context = load_context(settings.project, os.environ)
+    for line in left_out(settings):
+        say(line)
     for line in context.notes:
         say(f"context: {line}")
     return context

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treadle import __version__
+from treadle.cli.options import left_out
 from treadle.cli.terminal import neutral, one_line, say, show
 from treadle.errors import ConfigError
 
@@ -100,7 +101,7 @@ async def _run(settings: Settings, wanted: str | None, given: Agent[Any, Any] | 
     def begin() -> None:
         if opened.messages:
             app.screen.replay(opened.messages)
-        for note in (*opened.notes, *_ignored(settings), *parts.context.notes):
+        for note in (*opened.notes, *left_out(settings), *parts.context.notes):
             app.screen.note(note)
         app.client.do(app.client.choose_model())
 
@@ -116,12 +117,6 @@ def _banner(settings: Settings, model: str, session: str) -> list[str]:
         f"{short(settings.project.root, os.environ)} · session {session} · /help",
     ]
     return [one_line(line) for line in lines]
-
-
-def _ignored(settings: Settings) -> list[str]:
-    """What the project would set if it were trusted, in a line."""
-    names = ", ".join(one.text for one in settings.ignored)
-    return [f"not trusted, and so not used (treadle trust): {names}"] if names else []
 
 
 @contextlib.contextmanager
