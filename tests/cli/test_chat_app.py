@@ -287,6 +287,17 @@ async def test_a_call_is_asked_about_and_the_draft_comes_back(start, tmp_path: P
     assert (tmp_path / "root" / "a.txt").read_text() == "one\n" and at.text == "yes, and"
 
 
+async def test_a_paste_answers_no_question_and_is_kept_for_the_prompt(start) -> None:
+    at = await start(call("run_command", command="date"), "Then not.")
+    at.press("go", ENTER)
+    await at.seen("[y]es")
+    await at.typed(PASTE.format("y"))
+    assert at.app.asking.stage == "choice" and at.text == ""
+    at.press(ESCAPE)
+    await at.seen("Then not.")
+    assert at.text == "y"
+
+
 async def test_a_denied_call_gives_the_model_the_reason(start) -> None:
     at = await start(call("run_command", command="rm -rf x"), "Then not.")
     at.press("go", ENTER)

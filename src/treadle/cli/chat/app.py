@@ -160,6 +160,10 @@ class App:
         self.buffer.text = f"{text}\n{there}" if there else text
         self.buffer.cursor_position = len(self.buffer.text)
 
+    def keep(self, text: str) -> None:
+        """Keeps a text for the prompt until nothing is asked any more."""
+        self._draft = f"{self._draft or ''}{text}"
+
     def take_back(self) -> None:
         """Puts what waits and was said last into the prompt."""
         self.put(self.client.conversation.take_back() or "")

@@ -96,7 +96,11 @@ def _answering(keys: KeyBindings, app: App) -> None:
 
     @keys.add(Keys.Any, filter=choosing)
     @keys.add("enter", filter=choosing)
-    @keys.add(Keys.BracketedPaste, filter=choosing)
     def _answer(event: KeyPressEvent) -> None:
         if (key := event.data.lower()) in _ANSWERS:
             app.answer(key)
+
+    @keys.add(Keys.BracketedPaste, filter=choosing)
+    def _keep(event: KeyPressEvent) -> None:
+        """A paste is no answer, whatever it says: it is for the prompt."""
+        app.keep(app.client.pastes.fold(event.data))
