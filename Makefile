@@ -28,7 +28,7 @@ test: .venv/dev
 	$(BIN)/coverage run --include=$(WHOLE_FILES) -m pytest -n 2 --dist worksteal tests/test_*.py
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=100
-	$(BIN)/python -m pytest -n 3 --dist worksteal -rs --conformance-streams 100 --ignore-glob='tests/test_*.py'
+	$(BIN)/python -m pytest -n 3 --dist worksteal -rs --conformance-streams 40 --ignore-glob='tests/test_*.py'
 
 coverage: .venv/dev
 	@$(BIN)/coverage erase
