@@ -225,3 +225,34 @@ async def test_an_agent_with_a_policy_of_its_own_keeps_it(desk) -> None:
     at.client.enter("go")
     await at.idle()
     assert at.refusals == ["Not run, it was denied: never"]
+
+
+async def test_a_question_waits_until_nobody_types_any_more(desk) -> None:
+    at = desk(write(), "Done.")
+    at.client.enter("go")
+    await at.question()
+    at.now -= ARMED_SECONDS / 2
+    at.asking.typed()
+    at.now += ARMED_SECONDS * 0.9
+    await at.press("y")
+    assert at.asking.stage == "none" and not (at.root / "a.txt").exists()
+    at.asking.typed()
+    at.now += ARMED_SECONDS
+    at.asking.typed()  # too late: it can be answered
+    await at.press("y")
+    await at.idle()
+    assert (at.root / "a.txt").read_text() == "one\n"
+
+
+async def test_all_of_a_long_rule_is_seen_before_it_is_saved(desk) -> None:
+    command = "make " + " ".join(f"target-{number}" for number in range(12))
+    at = desk(call("run_command", command=command), "Done.")
+    at.client.enter("go")
+    await at.question()
+    await at.press("a")
+    *shown, choice = at.asking.lines(20, 40)[1:]
+    assert "".join(shown) == f"always allow: run_command({command})"
+    assert max(map(len, shown)) < 40 and choice.startswith("[y] save")
+    await at.press("n", "n")
+    at.asking.deny()
+    await at.idle()

@@ -195,6 +195,8 @@ def test_what_was_asked_for_is_shown_whole_before_the_question():
         "$ make a",
         r"rm -rf b    \x1b[2Jc",
     ]
+    hidden = args(command="ls\r\u200b\u2060x", timeout_seconds=5)
+    assert view.approval("run_command", hidden, 60) == [r"$ ls\r\u200b\u2060x", '{"timeout_seconds": 5}']
     shown = view.approval("send", args(to="somebody", body=["a\u202eb"]), 60)
     assert "\n".join(shown) == 'send\n{\n  "to": "somebody",\n  "body": [\n    "a\\u202eb"\n  ]\n}'
 

@@ -68,6 +68,7 @@ class App:
         looking = Workspace(parts.workspace.root, search_seconds=LOOK_SECONDS)
         find = next(tool for tool in looking.read_only() if tool.name == "find_files")
         self.buffer: Buffer = prompt_buffer(self.client, Files(find), history)
+        self.buffer.on_text_changed += lambda _: self.asking.typed()
         self._draft: str | None = None
         self._rung_for: Question | None = None
         self._reasoning = False  # the prompt holds a reason and no message
@@ -221,7 +222,8 @@ class App:
         return [one_line(f"waits: {text}", width) for text in waiting[-3:]]
 
     def _question(self) -> list[str]:
-        return self.asking.lines(self.size()[1] - 4)
+        columns, rows = self.size()
+        return self.asking.lines(rows - 4, columns)
 
     def _preview(self, question: Question) -> list[str]:
         return self.screen.view.approval(
@@ -250,7 +252,10 @@ class App:
             asyncio.get_running_loop().call_later(seconds, self._arm)
 
     def _arm(self) -> None:
-        """The question can be answered now: what was being typed is kept for later."""
+        """The question can be answered now: what was being typed is kept for later. Not while it is being typed."""
+        if (seconds := self.asking.seconds_left) > 0:
+            asyncio.get_running_loop().call_later(seconds, self._arm)
+            return
         if self.asking.stage == "choice" and self.buffer.text and self._draft is None:
             self._draft = self.buffer.text
             self.buffer.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from typing import TYPE_CHECKING, Literal
 
@@ -53,6 +54,11 @@ class Asking:
         """Until the question can be answered."""
         return max(0.0, self._since + ARMED_SECONDS - self._clock())
 
+    def typed(self) -> None:
+        """Somebody is typing: what they type is for the prompt, and the question waits anew until they stop."""
+        if self.question is not None and self.seconds_left > 0:
+            self._since = self._clock()
+
     def press(self, key: str, note: Callable[[str], None]) -> None:
         """Answers with a key: `y`, `s`, `a`, `n`; at the rule `y` or `n`. Others do nothing."""
         question, stage = self.question, self.stage
@@ -83,7 +89,7 @@ class Asking:
         elif self.stage == "choice":
             self.deny()
 
-    def lines(self, height: int) -> list[str]:
+    def lines(self, height: int, width: int = 80) -> list[str]:
         """The question in at most `height` rows or a few."""
         question = self.question
         if question is None:
@@ -92,19 +98,21 @@ class Asking:
         room = max(MIN_PREVIEW, height - 2)
         if len(preview) > room:
             preview = [*preview[: room - 1], f"... {len(preview) - room + 1} more lines; [v] prints them all"]
-        return [*preview, *self._choice(question)]
+        return [*preview, *self._choice(question, width)]
 
     def whole(self) -> list[str]:
         """All lines of what the call would do."""
         question = self.question
         return [] if question is None else self._shown(question)
 
-    def _choice(self, question: Question) -> list[str]:
+    def _choice(self, question: Question, width: int) -> list[str]:
         match self.stage:
             case "none":
                 return [""]
             case "rule":
-                return [one_line(f"always allow: {question.rule.text}", LONGEST), "[y] save this rule  [n] back"]
+                rule = one_line(f"always allow: {question.rule.text}", LONGEST)
+                seen = textwrap.wrap(rule, max(10, width - 1), drop_whitespace=False)  # all of it, before it is saved
+                return [*seen, "[y] save this rule  [n] back"]
             case "reason":
                 return ["why not? enter denies, with what you type as the reason for the model"]
             case _:

@@ -88,6 +88,7 @@ def _is_trusted(project: Project) -> bool:
 
     show([neutral(line)[:2000] for line in described(project)])
     say("Without trust they are not used: treadle goes on without them.")
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # what was typed before the question does not answer it
     print("Trust them as they are now? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -21,7 +21,9 @@ def preview(name: str, args: str, change: str, width: int) -> list[Line]:
     """The diff of a change with its counts, a command as it would run, or the arguments of any other call."""
     given = arguments(args)
     if name == COMMAND and given is not None and isinstance(given.get("command"), str):
-        return _whole(wrap([("dim", "$ "), ("strong", given["command"])], width, words=False), width)
+        lines = wrap([("dim", "$ "), ("strong", _visible(given.pop("command")))], width, words=False)
+        rest = wrap([("dim", json.dumps(given, ensure_ascii=True))], width, words=False) if given else []
+        return _whole([*lines, *rest], width)
     head: Line = [("tool", one_line(name))]
     if given is not None and isinstance(given.get("path"), str):
         head.append(("", f" {one_line(given['path'])}"))
@@ -32,7 +34,12 @@ def preview(name: str, args: str, change: str, width: int) -> list[Line]:
             return [*wrap([*head, *counts], width), *_whole(lines, width)]
         return [*wrap(head, width), *_whole(wrap([("", change)], width), width)]
     text = args if given is None else json.dumps(given, ensure_ascii=False, indent=2)
-    return [*wrap(head, width), *_whole(wrap([("", text)], width, words=False), width)]
+    return [*wrap(head, width), *_whole(wrap([("", _visible(text))], width, words=False), width)]
+
+
+def _visible(text: str) -> str:
+    """`text` with everything escaped that is not printed as what it is: what is allowed must be what runs."""
+    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
 
 
 def _whole(lines: list[Line], width: int) -> list[Line]:
