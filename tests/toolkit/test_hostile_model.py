@@ -275,6 +275,8 @@ def beside(folder: Path) -> dict[str, Any]:
 async def test_a_hostile_model_changes_nothing_outside_learns_no_secret_and_leaves_nothing_behind(
     trapped: Path, backend: str, caplog: pytest.LogCaptureFixture
 ):
+    if backend == "walk" and not os.environ.get("TREADLE_LONG_TESTS"):
+        pytest.skip("a long form, of `make fuzz`; the races are tried over both")
     name = f"mark-{uuid.uuid4().hex}"
     around, kept = beside(trapped), {part: snapshot(trapped / part) for part in (".git", "repository", ".mcp.json")}
     names = {path.name for path in trapped.rglob("*")}

@@ -32,6 +32,7 @@ SAFE_VARIABLES = (
     "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE",
 )  # fmt: skip
 _BACKLOG_BYTES = 4 * 1024 * 1024  # read ahead of the session
+_KILLED_SECONDS = 0.5  # until the system tells of the end of a killed process
 _OUTGOING = 1_000  # messages that wait for a server that does not read; a cancellation must not wait
 _DRAIN_SECONDS = 0.5
 _POLL_SECONDS = 0.01
@@ -222,7 +223,7 @@ class Child(asyncio.SubprocessProtocol):
     # The end
 
     async def stop(self, seconds: float) -> None:
-        """Closes its standard input, waits, terminates, waits, kills: at most `seconds` in all."""
+        """Closes its standard input, waits, terminates, waits, kills: at most `seconds` in all, and a moment more."""
         self._end()
         self._lines.clear()
         if self._paused:
@@ -238,8 +239,11 @@ class Child(asyncio.SubprocessProtocol):
             await self._gone(seconds / 2, self._is_empty)
         finally:
             self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
-            with contextlib.suppress(PermissionError):  # it changed its user
-                self._transport.close()
+            try:  # its end is waited for: an event loop that closes before would leave it behind as a zombie
+                await self._gone(_KILLED_SECONDS, self._exited.is_set)
+            finally:
+                with contextlib.suppress(PermissionError):  # it changed its user
+                    self._transport.close()
 
     async def _gone(self, seconds: float, gone: Any) -> bool:
         end = asyncio.get_running_loop().time() + seconds
