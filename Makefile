@@ -96,7 +96,7 @@ live: .venv/dev
 # The properties at length: some minutes where `make test` takes seconds. Then the long forms of others.
 fuzz: .venv/dev
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile=fuzz
-	TREADLE_LONG_TESTS=1 $(BIN)/python -m pytest -n 2 tests/providers/test_recordings_neighbours.py tests/conformance tests/store/test_killed.py tests/terminal
+	TREADLE_LONG_TESTS=1 $(BIN)/python -m pytest -n 2 tests/providers/test_recordings_neighbours.py tests/conformance tests/store/test_killed.py tests/terminal tests/toolkit/test_hostile_model.py
 
 # Formats, and mends what ruff can mend by itself.
 fix: .venv/dev
