@@ -10,6 +10,10 @@ MODEL = offline:demo
 PROMPT = What is this project about?
 export MODEL PROMPT
 
+# Where the environment forbids bytecode, each of the hundreds of processes that the tests start would compile the
+# sources anew, which takes as long again as the rest of their start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Modules of which every branch must be covered: the values and the loop.
 WHOLE := errors messages usage events transcript limits retry compaction sessions loop _session_loop _model_events _referee _tool_calls _guard _budget
 comma := ,
