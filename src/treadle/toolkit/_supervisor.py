@@ -128,6 +128,7 @@ def end_all(ancestor: int, group: int = -1, *, reap: Callable[[], bool] | None =
     while (alive := family(ancestor, group)) or (reap is not None and reap()):
         if monotonic() > until:
             return len(ended), len(alive) or 1
+        ended |= {(one.pid, one.born) for one in alive}  # most of them are gone before they are listed again
         for number in {one.group for one in alive} - {os.getpgrp()}:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(number, signal.SIGKILL)  # a whole group at once cannot fork its way out
@@ -135,7 +136,7 @@ def end_all(ancestor: int, group: int = -1, *, reap: Callable[[], bool] | None =
             send(one, signal.SIGSTOP)  # so that none starts another while its turn has not come
         for one in family(ancestor, group):
             send(one, signal.SIGKILL)
-            ended.add((one.pid, one.born))
+            ended.add((one.pid, one.born))  # or was started meanwhile
         if reap is not None:
             _hunt(reap)
         sleep(0.002)
