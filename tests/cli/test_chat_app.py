@@ -362,6 +362,65 @@ async def test_v_prints_the_whole_of_a_long_change(start) -> None:
     await at.seen("Done.")
 
 
+async def test_a_question_is_whole_in_a_low_window_with_lines_that_wait(start) -> None:
+    at = await start(call("write_file", path="a.txt", content="".join(f"row {n}\n" for n in range(60))), "Done.")
+    at.press("go", ENTER)
+    await at.until(lambda: at.app.client.parts.approvals.pending)
+    at.app.client.conversation.queue += ["one", "two", "three"]
+    for columns, rows in ((40, 10), (40, 8)):
+        at.resize(columns, rows)
+        await at.seen("esc: no")
+        await at.typed()
+        screen = at.emulator.text()
+        assert any("more lines; [v] prints them all" in line for line in screen) and screen[-1].startswith("?")
+        assert all(any(key in line for line in screen) for key in ("[y]es", "[s]ession", "[a]lways", "[n]o, and why"))
+    at.resize(20, 3)
+    await at.until(lambda: "too small: [v] shows" in at.emulator.text()[0])
+    await at.typed("y")
+    assert at.app.asking.question is not None
+    at.press("v")
+    await at.seen("[y] [s] [a] [n] esc")
+    at.app.client.conversation.queue.clear()
+    at.press("y")
+    await at.idle()
+    assert len(at.model.requests) == 2
+
+
+async def test_a_search_in_earlier_lines_answers_no_question(start, tmp_path: Path) -> None:
+    at = await start(call("run_command", command="touch made"), "Done.")
+    at.press("yes", ENTER, "\x12", "y")
+    await at.seen("[y]es")
+    await at.typed("e", "y")
+    assert at.app.asking.question is not None
+    await at.typed("\x07")
+    at.press(ESCAPE)
+    await at.seen("Done.")
+    assert not (tmp_path / "root" / "made").exists()
+
+
+async def test_half_characters_are_no_error_wherever_they_go(start) -> None:
+    at = await start("Yes.")
+    for line in ("!echo \ud800", "/export \ud800.md", "/weave \ud800", "say \udcff"):
+        at.app.buffer.text = line
+        at.press(ENTER)
+        await at.until(lambda: at.text == "")
+        await asyncio.wait_for(at.app.client.settled(), BOUND)
+    await at.seen("Yes.")
+    assert "UnicodeEncodeError" not in at.written and at.history.read()[-1] == "say \ufffd"
+
+
+async def test_an_editor_that_writes_no_text_changes_nothing(start, tmp_path: Path, monkeypatch) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf "\\377" > "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+    at = await start()
+    await at.typed("a draft")
+    at.press("\x18\x05")
+    await at.seen("what the editor wrote is not UTF-8 text")
+    assert at.text == "a draft" and not at.app.screen.away
+
+
 async def test_what_a_tool_prints_goes_above_the_prompt_without_its_control_sequences(start) -> None:
     @tool(effect="read")
     def shout() -> str:

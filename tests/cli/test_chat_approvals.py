@@ -17,7 +17,7 @@ from treadle.cli.chat.client import Client
 from treadle.errors import ConfigError
 from treadle.testing import ScriptedModel, call
 
-BOUND = 20.0
+BOUND = 6.0
 
 
 class Desk:
@@ -31,7 +31,7 @@ class Desk:
         self.parts = parts
         self.client = Client(self.face, parts, "first")
         self.now = 0.0
-        self.asking = Asking(parts.approvals, lambda question: question.preview.split("\n"), clock=lambda: self.now)
+        self.asking = Asking(parts.approvals, lambda question, _: question.preview.split("\n"), clock=lambda: self.now)
         self.asked = asyncio.Event()
         parts.approvals.changed = self.asked.set
         self.root = folder / "root"
@@ -48,6 +48,7 @@ class Desk:
 
     async def press(self, *keys: str) -> None:
         for key in keys:
+            self.asking.lines(20)  # is drawn before
             self.asking.press(key, self.face.error)
             await asyncio.sleep(0)
 
@@ -211,7 +212,7 @@ async def test_a_long_change_is_cut_to_the_screen(desk) -> None:
     at.client.enter("go")
     await at.question()
     lines = at.asking.lines(10)
-    assert len(lines) == 9 and "more lines; [v] prints them all" in lines[-2]
+    assert len(lines) == 10 and "more lines; [v] prints them all" in lines[-2]
     assert len(at.asking.whole()) > 100
     at.client.conversation.cancel()
     await at.idle()
@@ -252,7 +253,82 @@ async def test_all_of_a_long_rule_is_seen_before_it_is_saved(desk) -> None:
     await at.press("a")
     *shown, choice = at.asking.lines(20, 40)[1:]
     assert "".join(shown) == f"always allow: run_command({command})"
-    assert max(map(len, shown)) < 40 and choice.startswith("[y] save")
+    assert max(map(len, shown)) <= 40 and choice.startswith("[y] save")
     await at.press("n", "n")
     at.asking.deny()
+    await at.idle()
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(1, 1), (20, 2), (10, 4), (40, 0)])
+async def test_what_is_not_seen_is_not_allowed(desk, columns: int, rows: int) -> None:
+    at = desk(write(content="line\n" * 100), "Done.")
+    at.client.enter("go")
+    question = await at.question()
+    for key in "ysa":
+        shown = at.asking.lines(rows, columns)
+        assert len(shown) <= rows and not any("[y]" in line for line in shown)
+        at.asking.press(key, at.face.error)
+        assert at.asking.stage == "choice" and not question.answer.done()
+    assert len(at.asking.printed(columns)) > 100
+    legible = bool(at.asking.lines(rows, columns)) and columns >= 20
+    at.asking.press("y", at.face.error)
+    assert question.answer.done() is legible
+    at.client.conversation.cancel()
+    await at.idle()
+
+
+async def test_a_key_answers_only_what_was_drawn(desk) -> None:
+    at = desk(write(), "Done.")
+    at.client.enter("go")
+    question = await at.question()
+    at.asking.press("y", at.face.error)
+    assert not question.answer.done()
+    at.asking.lines(20)
+    at.asking.press("a", at.face.error)
+    at.asking.press("y", at.face.error)  # the rule is not there yet
+    assert at.asking.stage == "rule" and not question.answer.done()
+    await at.press("y")
+    assert question.answer.done()
+    await at.idle()
+
+
+async def test_a_rule_is_saved_only_where_all_of_it_is_seen(desk) -> None:
+    command = f"make {'t' * 120}"
+    at = desk(call("run_command", command=command), "Done.")
+    at.client.enter("go")
+    question = await at.question()
+    await at.press("a")
+    assert at.asking.lines(4, 40) == ["too small: [v] shows all; esc: no"]
+    at.asking.press("y", at.face.error)
+    assert not question.answer.done()
+    printed = "".join(at.asking.printed(40))
+    assert printed.endswith(f"always allow: run_command({command})")
+    assert at.asking.lines(4, 40) == ["[y] save this rule  [n] back"]
+    at.asking.press("y", at.face.error)
+    await at.idle()
+    assert [rule.text for rule in at.parts.rules.rules] == [f"run_command({command})"]
+
+
+async def test_a_question_is_laid_out_once_for_a_width(desk) -> None:
+    at = desk(write(), "Done.")
+    widths: list[int] = []
+    asking = Asking(at.parts.approvals, lambda _, width: widths.append(width) or ["it"], clock=lambda: at.now)
+    at.client.enter("go")
+    await at.question()
+    for width in (80, 80, 40, 40):
+        asking.lines(20, width)
+    assert widths == [80, 40]
+    at.client.conversation.cancel()
+    await at.idle()
+
+
+async def test_every_answer_is_named_in_a_narrow_window(desk) -> None:
+    at = desk([call("run_command", command="echo a"), call("run_command", command="echo b")], "Done.")
+    at.client.enter("go")
+    await at.question(2)
+    shown = at.asking.lines(8, 40)
+    assert max(map(len, shown)) <= 40
+    for key in ("[y]es", "[s]ession", "[a]lways", "[n]o, and why", "esc: no", "(1 more after this)"):
+        assert any(key in line for line in shown)
+    at.client.conversation.cancel()
     await at.idle()

@@ -14,9 +14,9 @@ import pytest
 from support.client import Heard, make_client, make_parts
 from treadle import Agent, Compaction, RunFinish, UserMessage, decode_messages, tool
 from treadle.cli.chat.client import Client
-from treadle.cli.chat.commands import COMMANDS
-from treadle.cli.chat.exporting import as_markdown
+from treadle.cli.chat.commands import COMMANDS, shadowed
 from treadle.cli.chat.presence import Presence
+from treadle.cli.exporting import as_markdown
 from treadle.errors import StoreError
 from treadle.messages import AssistantMessage, FilePart, TextPart, ToolCallPart, ToolMessage, ToolResultPart
 from treadle.sessions import load
@@ -46,6 +46,18 @@ async def test_help_lists_every_command_and_the_keys(tmp_path: Path) -> None:
     await do(client, "/help")
     assert all(f"/{command.name}" in said(face) for command in COMMANDS) and len(COMMANDS) >= 15
     assert "alt-s" in said(face)
+    await client.close()
+
+
+async def test_a_command_of_the_users_with_a_name_of_the_clients_is_told_of(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "commands"
+    folder.mkdir(parents=True)
+    for name in ("help", "weave"):
+        (folder / f"{name}.md").write_text("mine")
+    client, face = make_client(tmp_path, ScriptedModel())
+    assert shadowed(client.parts.context) == [f"{folder / 'help.md'}: left out, /help is a command of the client"]
+    await do(client, "/help")
+    assert "the commands and the keys" in said(face) and "/weave" in said(face)
     await client.close()
 
 
@@ -101,7 +113,7 @@ async def test_clear_begins_a_new_session_and_resume_goes_back(tmp_path: Path) -
 async def test_resume_says_what_it_does_not_find(tmp_path: Path) -> None:
     client, face = make_client(tmp_path, ScriptedModel("One.", "Two."))
     await do(client, "/resume", "first", "/clear", "second", "/resume nothing")
-    assert face.said[0] == "error: no session to go on with is stored for this directory"
+    assert face.said[0] == "error: no session of this directory is stored yet"
     assert face.said[-1] == "error: no session begins with 'nothing'; /sessions lists them"
     await client.close()
 

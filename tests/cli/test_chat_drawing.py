@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,29 @@ async def test_text_reaches_the_view_once_a_tick_and_in_its_order() -> None:
     assert shown.index("by the way") < shown.index("And four.")
 
 
+async def test_text_that_comes_faster_than_it_can_be_shown_waits_and_keys_do_not() -> None:
+    ticks, sheet = itertools.count(), Sheet()
+    screen = Screen(
+        View("none"), sheet, busy=lambda: True, give_back=print, changed=lambda: None, clock=lambda: next(ticks) / 50
+    )
+    seen: list[int] = []
+
+    async def keys() -> None:
+        while True:
+            seen.append(len(sheet.lines))
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(keys())
+    screen.event(RunStart(None, ModelRef("a", "b"), ()))
+    screen.event(TextDelta("".join(f"{number}\n\n" for number in range(5000))))
+    await screen.room()
+    looking.cancel()
+    assert len(set(seen)) > 5
+    screen.event(RunFinish(Usage(), 1, StopReason.END))
+    screen.close()
+    assert [line for line in sheet.lines if line] == [str(number) for number in range(5000)]
+
+
 @pytest.fixture
 def made(tmp_path: Path) -> Any:
     """Builds a client as the command line does, for the sessions that are wanted."""
@@ -133,24 +157,25 @@ def made(tmp_path: Path) -> Any:
         project = Trust(paths(environ)).look(root)
         flags = {"model": "offline:demo"}
         settings = load_settings(root=root, flags=flags, environ=environ, project=project)
-        return await build(settings, wanted, environ, None)
+        built = await build(settings, wanted, environ, None)
+        return Client(Heard(), built.parts, built.opened.session), built.opened
 
     make.store = session_store(root, environ)
     return make
 
 
 async def test_a_client_begins_anew_or_with_the_last_session(made: Any) -> None:
-    app, opened = await made(None)
-    assert opened.messages == () and app.client.conversation.session == opened.session
-    app.client.enter("list the files")
-    await app.client.settled()
-    await app.client.close()
-    app, again = await made("")
+    client, opened = await made(None)
+    assert opened.messages == () and client.conversation.session == opened.session
+    client.enter("list the files")
+    await client.settled()
+    await client.close()
+    client, again = await made("")
     assert again.session == opened.session and len(again.messages) >= 2
     assert again.notes == (f"session {opened.session} goes on",)
     with pytest.raises(ConfigError, match="no session begins with 'nowhere'"):
         await made("nowhere")
-    await app.client.close()
+    await client.close()
 
 
 async def test_of_a_session_that_is_open_elsewhere_a_copy_goes_on(made: Any) -> None:
@@ -159,9 +184,9 @@ async def test_of_a_session_that_is_open_elsewhere_a_copy_goes_on(made: Any) -> 
     first, _ = await made("shared")
     second, opened = await made("shared")
     assert opened.session != "shared" and "open in another client" in opened.notes[0]
-    assert len(opened.messages) == 2 and second.client.conversation.session == opened.session
-    await first.client.close()
-    await second.client.close()
+    assert len(opened.messages) == 2 and second.conversation.session == opened.session
+    await first.close()
+    await second.close()
 
 
 async def test_closing_ends_what_goes_on_and_says_nothing_that_waits(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ import stat
 from pathlib import Path
 
 import pytest
+from prompt_toolkit.keys import Keys
 
 from treadle import FilePart, TextPart
 from treadle.cli.chat.drafts import message_of
 from treadle.cli.chat.files import MAX_SHOWN, Files, ranked
 from treadle.cli.chat.history import MAX_FILE_BYTES, HistoryFile
 from treadle.cli.chat.pastes import Pastes
+from treadle.cli.chat.reading import PasteParser
 from treadle.toolkit import Workspace
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -143,7 +145,7 @@ def test_files_that_are_named_go_along(tmp_path: Path) -> None:
             ("image/png", "a.png"),
             ("image/png", "b c.png"),
         ]
-        assert last == TextPart(text) and made.notes == []
+        assert last == TextPart(text) and made.notes == ["along with it: a.png, b c.png"]
     assert message_of("@notes.txt @missing.png mail@a.png", root=tmp_path).parts == [
         TextPart("@notes.txt @missing.png mail@a.png")
     ]
@@ -162,6 +164,18 @@ def test_a_file_that_cannot_go_along_is_told(tmp_path: Path) -> None:
     assert len(made.parts) == 1 and "larger than" in made.notes[0] and not made.notes[0].startswith("--file")
 
 
+def test_a_link_that_leads_out_of_the_root_takes_nothing_along(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "own.png").write_bytes(PNG)
+    (root / "link.png").symlink_to(tmp_path / "own.png")
+    made = message_of("see @link.png", root=root)
+    assert len(made.parts) == 1 and made.notes == [
+        "link.png stays behind: it is a link to somewhere else; give its own path"
+    ]
+    assert len(message_of("see @../own.png", root=root).parts) == 2
+
+
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "p.png")
     assert message_of("see @p.png", root=tmp_path).parts == [TextPart("see @p.png")]
@@ -170,6 +184,47 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 def test_what_commands_printed_stands_before_the_text(tmp_path: Path) -> None:
     made = message_of("why?", root=tmp_path, outputs=["$ make\nfailed"])
     assert made.parts == [TextPart("$ make\nfailed"), TextPart("why?")]
+    assert made.notes == ["along with it: the output of 1 command"]
+
+
+def test_what_only_a_paste_or_a_text_of_a_command_names_stays_behind(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(PNG)
+    pastes = Pastes()
+    for line in (
+        f"{pastes.fold('see @b.png' + chr(10) * 20)} and @a.png",
+        pastes.fold("look at @b.png and @a.png", "/look @a.png"),
+    ):
+        made = message_of(pastes.whole(line), root=tmp_path, typed=pastes.typed(line))
+        assert [part.name for part in made.parts if isinstance(part, FilePart)] == ["a.png"]
+        assert "@b.png" in made.parts[-1].text
+
+
+def test_half_characters_are_marked_when_they_come_in(tmp_path: Path) -> None:
+    assert Pastes().fold("a\ud800b") == "a\ufffdb"
+
+
+def test_a_paste_comes_in_any_pieces_and_a_lone_ctrl_c_ends_one_that_has_no_end() -> None:
+    keys: list[tuple[object, str]] = []
+    parser = PasteParser(lambda press: keys.append((press.key, press.data)))
+    for char in "\x1b[200~one\x03\x1b[20\x1b[201~x":
+        parser.feed(char if char != "\x03" else "\x03 ")
+    assert keys == [(Keys.BracketedPaste, "one\x03 \x1b[20"), ("x", "x")]
+    keys.clear()
+    parser.feed("\x1b[200~lost")
+    parser.feed("\x03")
+    parser.feed("y")
+    assert keys == [(Keys.BracketedPaste, "lost"), ("y", "y")]
+
+
+def test_a_huge_paste_in_small_pieces_takes_no_time() -> None:
+    keys: list[str] = []
+    parser = PasteParser(lambda press: keys.append(press.data))
+    parser.feed("\x1b[200~")
+    for _ in range(10_000):
+        parser.feed("x" * 1024)
+    parser.feed("\x1b[201~")
+    assert len(keys[0]) == 10_240_000
 
 
 async def test_looking_for_files_does_not_hold_the_prompt_up(tmp_path: Path, files: Files) -> None:

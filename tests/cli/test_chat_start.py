@@ -37,16 +37,26 @@ def in_a_terminal(treadle: Program, code: str, **environ: str) -> tuple[int, str
     return done.returncode, done.stderr.decode()
 
 
-def test_without_a_terminal_the_chat_points_to_run(treadle: Program) -> None:
-    assert treadle("chat") == (
-        2,
-        "",
-        "treadle: treadle chat needs a terminal; `treadle run PROMPT` works without one\n",
+def test_without_a_terminal_and_any_input_the_chat_ends_at_once(treadle: Program) -> None:
+    assert treadle() == treadle("chat") == (0, "", "")
+
+
+def test_plain_lines_need_no_library_of_keys(treadle: Program) -> None:
+    code = (
+        "import sys; from treadle.cli import main; "
+        "main(['-m', 'offline:demo']); sys.exit('prompt_toolkit' in sys.modules)"
     )
-
-
-def test_without_a_command_and_a_terminal_the_same_is_told(treadle: Program) -> None:
-    assert treadle() == treadle("--continue") == treadle("chat")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=b"hello\n/cost\n",
+        capture_output=True,
+        cwd=treadle.folder,
+        env=treadle.environ,
+        timeout=BOUND,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stderr == b""
+    assert b"offline stand-in" in done.stdout and b"tokens in" in done.stdout and b"\x1b" not in done.stdout
 
 
 def test_without_the_extra_one_line_names_it(treadle: Program) -> None:
@@ -65,14 +75,9 @@ def test_the_client_asks_for_the_packages_that_the_extra_installs() -> None:
     assert needed == {requirement.split(">=")[0] for requirement in extras["terminal"]}
 
 
-def test_a_terminal_that_cannot_move_its_cursor_is_told(treadle: Program) -> None:
-    code, err = in_a_terminal(treadle, _WITHOUT.format("nothing", ["chat"]), TERM="dumb")
-    assert code == 2 and "TERM" in err and "treadle run PROMPT" in err
-
-
 def test_a_session_that_is_not_there_is_told(treadle: Program) -> None:
     code, err = in_a_terminal(treadle, _WITHOUT.format("nothing", ["chat", "--resume", "nowhere"]))
-    assert code == 2 and "no session to go on with is stored" in err
+    assert code == 2 and "no session of this directory is stored yet" in err
 
 
 def test_an_agent_that_is_none_is_told(treadle: Program) -> None:

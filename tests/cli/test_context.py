@@ -110,6 +110,15 @@ def test_a_large_file_is_cut_at_a_character_and_said_to_be(desk):
     assert any("AGENTS.md: only its first" in note for note in context.notes)
 
 
+@pytest.mark.parametrize("data", [b"\0" * 100_000, "wide".encode("utf-16"), b"\x7fELF\0"])
+def test_a_file_that_is_no_text_is_left_out_and_takes_no_room(desk, data):
+    desk.write("CLAUDE.md", data)
+    desk.write("AGENTS.md", "the rules")
+    context = desk.context()
+    assert [file.text for file in context.files] == ["the rules"]
+    assert any(note.endswith("CLAUDE.md: left out, it is no text in UTF-8") for note in context.notes)
+
+
 def test_of_too_much_the_furthest_is_left_out_and_never_the_users_own(desk):
     desk.write("AGENTS.md", "m" * 1000, own=True)
     for index, folder in enumerate(("", "a/", "a/b/", "a/b/c/")):
@@ -120,9 +129,9 @@ def test_of_too_much_the_furthest_is_left_out_and_never_the_users_own(desk):
     assert any("/repo/AGENTS.md" in note for note in context.notes)
 
 
-def test_what_is_no_text_is_told_with_marks_in_place_of_it(desk):
-    desk.write("AGENTS.md", b"\xef\xbb\xbfone\r\ntwo \xff\xfe \x00")
-    assert "\none\ntwo \ufffd\ufffd \ufffd\n" in desk.told()
+def test_bytes_that_are_no_text_are_told_as_marks(desk):
+    desk.write("AGENTS.md", b"\xef\xbb\xbfone\r\ntwo \xff\xfe")
+    assert "\none\ntwo \ufffd\ufffd\n" in desk.told()
 
 
 def test_a_file_cannot_end_its_own_mark_hide_text_or_carry_control_sequences(desk):

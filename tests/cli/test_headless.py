@@ -445,6 +445,7 @@ def test_whoever_stops_reading_ends_the_program(treadle):
     driven.say(type="prompt", text="Read notes.txt")
     driven.process.stdin.close()
     assert driven.process.wait(60) == 141
+    assert b"Traceback" not in driven.process.stderr.read()
 
 
 def test_a_program_that_waits_for_commands_leaves_at_a_signal(treadle):

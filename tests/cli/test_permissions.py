@@ -410,8 +410,9 @@ def test_a_damaged_file_of_rules_is_named(desk, saved, tmp_path, text):
     file = tmp_path / "home" / "permissions.toml"
     file.parent.mkdir()
     file.write_text(text.replace("{root}", str(desk.root)))
-    with pytest.raises(ConfigError, match=r"permissions\.toml"):
+    with pytest.raises(ConfigError, match=r"permissions\.toml") as caught:
         saved.rules()
+    assert str(caught.value).count("permissions.toml") == 1
 
 
 @pytest.mark.parametrize("name", ['a "quoted" \\ name', "tab\there", "del\x7f", "\u202eé"])

@@ -187,11 +187,26 @@ def test_lines_that_are_not_plain(line):
         "eval 'rm -rf x'", "{ rm -rf x; }", "r'm' -rf x", "echo 'a;b' && rm -rf x", "command rm -rf x",
         "> f rm -rf x", "rm > f -rf x", "2>&1 rm -rf x", "rm 2>/dev/null -rf x", "r\\\nm -rf x", "time -p rm -rf x",
         "coproc rm -rf x", "find . -exec rm -rf {} \\;", "$'rm' -rf x", "su -c 'rm -rf x'", "cat < a | rm -rf x",
-        "(cd x && rm -rf x)", "while ! rm -rf x; do :; done", "case a in b) rm -rf x;; esac", "f() { rm -rf x; }",
+        "RM -rf x", "(cd x && rm -rf x)", "while ! rm -rf x; do :; done", "case a in b) rm -rf x;; esac", "f() { rm -rf x; }",
     ],
 )  # fmt: skip
 def test_a_rule_that_denies_finds_its_command_anywhere_in_a_line(line):
     pattern = parse_rule("run_command(rm -rf *)", "deny", "").words
+    assert any(words_match(words, pattern) for words in spoken_of(line)), line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git -c a=b push",
+        "git -C /x -p push origin",
+        "git --git-dir=/x push",
+        "sudo git -c a=b push",
+        "/bin/GIT -C x push",
+    ],
+)
+def test_a_rule_that_denies_finds_its_command_behind_options_of_the_program(line):
+    pattern = parse_rule("run_command(git push *)", "deny", "").words
     assert any(words_match(words, pattern) for words in spoken_of(line)), line
 
 

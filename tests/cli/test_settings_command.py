@@ -12,6 +12,8 @@ import pytest
 
 from support.program import Outcome, Program
 from treadle.cli import main
+from treadle.cli.settings import read_project
+from treadle.cli.settings._described import described
 from treadle.cli.settings._keys import KEYS
 
 
@@ -107,6 +109,42 @@ def test_what_a_hostile_project_calls_its_keys_and_values_steers_no_terminal(pro
     for command in (["config"], ["trust", "--yes"], ["trust", "--status"]):
         found = program(*command)
         assert not {"\x1b", "\x07", "\x7f", "\u202e"} & set(found.out + found.err), command
+
+
+@pytest.mark.parametrize(
+    ("servers", "shown"),
+    [
+        ({"far": {"url": "https://e.example", "headers": {"X": "${OPENAI_API_KEY}"}}}, "${OPENAI_API_KEY}"),
+        ({"near": {"command": "ls", "env": {"LD_PRELOAD": "./evil.so"}, "cwd": "bin"}}, '{"LD_PRELOAD": "./evil.so"}'),
+        ({"near": {"command": "ls", "url": "https://e.example"}}, "https://e.example"),
+        ({"near": {"command": "ls", "args": [" " * 9000, "evil"]}}, "near: ls evil"),
+        ({"near\n\nharmless": {"command": "ls"}}, "near harmless: ls"),
+        ({"near": {"command": "ls", "args": ["x" * 9000]}}, "characters more"),
+    ],
+)
+@pytest.mark.parametrize("place", [".mcp.json", ".treadle/servers.txt"])
+def test_nothing_of_a_server_stays_out_of_sight_of_whoever_is_asked_to_trust_it(program, servers, shown, place):
+    text = json.dumps({"mcpServers": servers}).replace("mcpServers", "mcp\\u0053ervers")
+    (program.folder / place).write_text(text)
+    (line,) = [line for line in described(read_project(program.folder)) if shown in line]
+    assert len(line) < 2000 and line.isprintable()
+    assert shown in program("trust").out
+
+
+def test_a_variable_that_looks_like_a_setting_and_is_none_is_told(program):
+    for name in (
+        "TREADLE_MODLE",
+        "TREADLE_LIMIT_USD",
+        "TREADLE_PERMISSIONS_ALLOW",
+        "TREADLE_OF_MY_OWN",
+        "TREADLE_MODE",
+    ):
+        program.setenv(name, "plan")
+    err = program("config").err
+    assert "TREADLE_MODLE sets nothing; did you mean TREADLE_MODEL?" in err
+    assert "TREADLE_LIMIT_USD sets nothing; did you mean TREADLE_LIMITS_USD?" in err
+    assert "TREADLE_PERMISSIONS_ALLOW sets nothing: rules stand in settings files" in err
+    assert len(err.splitlines()) == 3
 
 
 def test_trust_shows_what_a_directory_would_do_and_is_not_given_where_nobody_is_asked(program):

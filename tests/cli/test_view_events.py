@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -201,13 +202,40 @@ def test_what_was_asked_for_is_shown_whole_before_the_question():
     assert "\n".join(shown) == 'send\n{\n  "to": "somebody",\n  "body": [\n    "a\\u202eb"\n  ]\n}'
 
 
-def test_a_change_that_is_too_long_to_show_says_in_colour_what_is_left_out():
+def test_all_of_a_long_change_is_there_before_somebody_decides():
     body = "\n".join(f"+line {number}" for number in range(1_000))
-    shown = View("dark").approval(
+    shown = View("none").approval(
         "write_file", args(path="x"), 60, change=f"--- /dev/null\n+++ x\n@@ -0,0 +1,1000 @@\n{body}"
     )
-    assert any("[... 601 lines ...]" in line and "\x1b[93m" in line for line in shown)
-    assert "+1000" in shown[0]
+    assert "+1000" in shown[0] and [f"+line {number}" for number in range(1_000)] == shown[2:]
+
+
+def test_a_name_cannot_pass_for_lines_of_a_change():
+    shown = View("none").approval("write_file", args(path="a\n+b"), 60, change="@@ -0,0 +1,1 @@\n+x")
+    assert shown == [r"write_file a\n+b +1 -0", "@@ -0,0 +1,1 @@", "+x"]
+
+
+def test_a_change_without_a_diff_is_shown_by_its_arguments():
+    shown = View("none").approval(
+        "write_file", args(path="x", content="row\n" * 60_000), 60, change="x: 0 characters become 240000"
+    )
+    assert shown[:2] == ["write_file x", "x: 0 characters become 240000"]
+    assert sum(line.endswith("row\\n") for line in shown) == 60_000
+
+
+def test_what_is_printed_as_nothing_is_escaped_in_what_is_decided_on():
+    shown = View("none").approval("run_command", args(command="a\u3164b\ufe0f\U000e0101"), 60)
+    assert shown == [r"$ a\u3164b\ufe0f\U000e0101"]
+    shown = View("none").approval("write_file", args(path="x"), 60, change="@@ -0,0 +1,1 @@\n+a\u2800b")
+    assert shown[-1] == r"+a\u2800b"
+
+
+def test_lines_that_go_on_stand_below_their_text():
+    text = "commands:\n  /a [B]  one two three four\n  /long [ARGUMENT HERE]  five six\nplain words that go on"
+    assert View("none").note(text, 20) == [
+        "commands:", "  /a [B]  one two", "          three four", "  /long [ARGUMENT", "    HERE]  five six",
+        "plain words that go", "on",
+    ]  # fmt: skip
 
 
 def test_nothing_is_shown_as_what_goes_on_before_a_run_and_after_it(screen):
@@ -393,6 +421,22 @@ def test_a_resumed_conversation_is_shown_as_it_was():
         "",
         "> Thanks",
     ]  # fmt: skip
+
+
+def test_of_a_very_long_conversation_the_end_is_shown_and_what_is_not_is_counted():
+    message = AssistantMessage("word " * 200)
+    shown = View("none").replay([UserMessage("early"), *[message] * 300, UserMessage("late")], 60)
+    assert shown[0] == "[... 259 earlier messages not shown ...]" and shown[-1] == "> late"
+    shown = View("none").replay([UserMessage("early"), AssistantMessage("a" * 100_000 + " End.")], 60)
+    assert shown[:2] == ["[... 1 earlier message not shown ...]", ""]
+    assert shown[2] == "[... 50,005 characters before ...]" and shown[-1].endswith(" End.")
+
+
+def test_of_a_text_of_megabytes_only_its_ends_are_looked_at():
+    view, begun = View("none"), time.process_time()
+    for shown in (view.user("begin " + "漢" * 3_000_000 + " end", 60), view.note("x " * 1_500_000 + "end", 60)):
+        assert len(shown) <= 202 and any("characters and more" in line for line in shown) and shown[-1].endswith("end")
+    assert time.process_time() - begun < 3
 
 
 def test_a_pasted_book_is_shown_by_its_ends():

@@ -361,5 +361,32 @@ def test_made_up_text_takes_no_more_than_a_moment(text):
     assert time.process_time() - begun < 10
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["|a|b|\n|-|-|\n" + "|1|2|\n" * 3000, "|a|\n|-|\n" + "b|" * 9000 + "\n|c|" * 900, "    x\n" * 3000, "> a\n" + "b\n" * 3000, "word " * 9000],
+    ids=["rows", "columns", "indented", "lazy", "line"],
+)  # fmt: skip
+def test_no_block_is_so_long_that_all_of_it_comes_at_its_end(text):
+    stream = Stream(Blocks())
+    shown = stream.feed(text, 80)
+    left = stream.end(80)
+    assert shown and len(left) < 300
+
+
+def test_a_table_that_goes_on_for_long_has_its_head_again_and_a_very_wide_one_stands_as_it_was_written():
+    lines = whole("|a|b|\n|-|-|\n" + "|1|2|\n" * 150, 80)
+    assert lines.count("1 │ 2") == 150 and lines.count("a │ b") == 2
+    assert whole(f"|a|\n|-|\n|{'b|' * 3000}\n\nEnd.", 80)[:3] == ["|a|", "|-|", ("|" + "b|" * 3000)[:80]]
+
+
+def test_a_line_that_never_ends_is_shown_while_it_is_written_and_loses_nothing_but_its_look():
+    text = "# " + "x" * 25_000 + "\n\n# End\n"
+    stream = Stream(Blocks())
+    shown = text_of(stream.feed(text[:15_000], 80))
+    assert len(shown) > 100 and stream.tail(80, 5)
+    shown += text_of([*stream.feed(text[15_000:], 80), *stream.end(80)])
+    assert "".join(shown[:-2]).lstrip("# ") == "x" * 25_000 and shown[-1] == "# End"
+
+
 def text_of(lines) -> list[str]:
     return Paint("none")(lines)

@@ -117,6 +117,7 @@ async def test_a_later_format_and_an_unknown_event_are_refused_and_left_as_they_
     whole = path.read_bytes()
     for changed, text in (
         (whole.replace(b'"format":1', b'"format":2'), "later version"),
+        (whole.replace(b'"format":1', b'"format":2,"begun":"today"').replace(b'"created"', b'"x"'), "later version"),
         (whole.replace(b'"type":"text_delta"', b'"type":"thought_transfer"', 1), "line 2 of .* does not know"),
     ):
         path.write_bytes(changed)

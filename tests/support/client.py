@@ -34,6 +34,8 @@ class Heard:
         self.events.append(event)
         self.on_event(event)
 
+    async def room(self) -> None: ...
+
     def user(self, text: str) -> None:
         self.said.append(f"user: {text}")
 

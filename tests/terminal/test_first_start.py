@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from support.picture import shows
 from support.provider import words
-from support.terminal import LONG, environment, python, strange
+from support.terminal import LONG, strange
 
 GOLDEN = Path(__file__).parent / "golden"
 HEAVY = {"httpx2", "httpcore2", "pydantic", "pydantic_core", "mcp", "mcp_types", "treadle.providers.openai_chat"}
@@ -73,23 +72,11 @@ def test_no_colour_where_none_is_wanted(chat, provider):
     assert not {code for code in codes if re.fullmatch(rb"[34]\d|9\d|10\d", code)}
 
 
-def test_a_dumb_terminal_gets_a_line_that_says_what_works_there(start, provider):
-    server = provider(words("never"))
-    terminal = start("chat", *server.model, TERM="dumb")
-    terminal.restored(2)
-    assert "treadle run" in terminal.text.replace("\n", "") and b"\x1b" not in terminal.raw
-
-
-@pytest.mark.parametrize(("arguments", "said"), [([], "treadle run"), (["chat"], "treadle run")])
-def test_away_from_a_terminal_it_is_a_line_that_says_what_to_do(root, home, arguments, said):
-    done = subprocess.run(
-        python("-m", "treadle", *arguments),
-        cwd=root,
-        env=environment(home),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1 and said in done.stderr
+def test_a_dumb_terminal_has_the_conversation_in_plain_lines(start, provider):
+    terminal = start("chat", *provider(words("The **answer**.")).model, TERM="dumb")
+    terminal.has("/help")
+    terminal.feed("hi\n")
+    terminal.has("The **answer**.")
+    terminal.feed("\x04")
+    terminal.restored(0)
+    assert b"\x1b" not in terminal.raw

@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _with_command(argv: Sequence[str] | None) -> Sequence[str]:
-    """The arguments; without a command those of `chat`, which says what it needs where there is no terminal."""
+    """The arguments; without a command those of `chat`, which needs no terminal that draws."""
     given = sys.argv[1:] if argv is None else argv
     others = ("-h", "--help", "--version")
     return ["chat", *given] if not given or (given[0].startswith("-") and given[0] not in others) else given
@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_chat(commands)
     _add_run(commands)
+    _add_sessions(commands)
     _add_manifest(commands)
     _add_mcp(commands)
     _add_config(commands)
@@ -136,6 +137,28 @@ def _add_run(commands: Any) -> None:
     add("--chat-template", metavar="FILE", help="for local: models, a Jinja template instead of the model's own")
     add_flags(parser, without=("theme", "notify"))
     parser.set_defaults(command=_run)
+
+
+def _add_sessions(commands: Any) -> None:
+    what = "list the stored sessions of a directory, export or remove one"
+    parser = commands.add_parser("sessions", help=what, description=f"{what}; alone it lists.", allow_abbrev=False)
+    parser.set_defaults(command=_sessions, sessions="list", root=".", json=False)
+    inner = parser.add_subparsers(title="commands", metavar="COMMAND")
+    shown = _sessions_command(inner, "list", "print the sessions, the newest first")
+    shown.add_argument("--json", action="store_true", help="print them as JSON")
+    written = _sessions_command(inner, "export", "write a session as Markdown, or as JSON")
+    written.add_argument("id", metavar="ID", help="the session, or a beginning of its id that no other has")
+    written.add_argument("file", metavar="FILE", nargs="?", help="a new file, JSON if it is called so; else print it")
+    written.add_argument("--json", action="store_true", help="write JSON, whatever the file is called")
+    removed = _sessions_command(inner, "remove", "take a session away for good")
+    removed.add_argument("id", metavar="ID", help="the whole id of the session")
+
+
+def _sessions_command(commands: Any, name: str, what: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
+    parser.add_argument("--root", metavar="DIR", default=".", help="the directory whose sessions they are")
+    parser.set_defaults(sessions=name)
+    return parser
 
 
 def _add_manifest(commands: Any) -> None:
@@ -248,6 +271,12 @@ def _run(arguments: argparse.Namespace, signals: Signals) -> int:
     from treadle.cli.running import run
 
     return run(arguments, signals)
+
+
+def _sessions(arguments: argparse.Namespace, _signals: Signals) -> int:
+    from treadle.cli.sessions import sessions
+
+    return sessions(arguments)
 
 
 def _manifest(arguments: argparse.Namespace, _signals: Signals) -> int:

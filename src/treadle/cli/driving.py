@@ -123,10 +123,10 @@ class Driver:
             raise
         task, self._task = self._task, None
         self._waiting.clear()
-        self._show_rest()
         fault = None if task.cancelled() else task.exception()
-        if isinstance(fault, BrokenPipeError):
+        if isinstance(fault, BrokenPipeError):  # nobody reads the rest either
             raise fault
+        self._show_rest()
         self._end(fault, cancelled=task.cancelled())
 
     async def _stream_events(self, prompt: Prompt) -> None:

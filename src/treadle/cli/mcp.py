@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from treadle.cli.exits import Exit
 from treadle.cli.loading import load
 from treadle.cli.terminal import complain, neutral, one_line, say
+from treadle.cli.warned import warnings_shown
 from treadle.errors import ConfigError, MCPError, ToolError, ToolInputError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 
     from treadle import Tool, ToolOutput
     from treadle.cli.exits import Signals
@@ -63,7 +63,7 @@ def load_servers(files: Iterable[str], content: Callable[[str], bytes | None] | 
 async def started(servers: Sequence[Any]) -> AsyncIterator[None]:
     """All of `servers` connected. Raises `ConfigError` for one that is not to be had: nobody wants half a tool box."""
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(_warnings_shown())
+        stack.enter_context(warnings_shown("treadle.mcp"))
         for server in servers:
             await stack.enter_async_context(server)
         if faults := [found for found in await _all(server.ready() for server in servers) if _is_fault(found)]:
@@ -74,24 +74,8 @@ async def started(servers: Sequence[Any]) -> AsyncIterator[None]:
 def _servers(file: str, names: Sequence[str] | None = None, content: bytes | None = None) -> list[MCPServer]:
     from treadle.mcp import load_config
 
-    with _warnings_shown():
+    with warnings_shown("treadle.mcp"):
         return load_config(file, only=names, content=content)
-
-
-@contextlib.contextmanager
-def _warnings_shown() -> Iterator[None]:
-    """Shows what the room of MCP warns of: a tool left out, a server that came back."""
-    log, handler = logging.getLogger("treadle.mcp"), _Spoken(logging.WARNING)
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-
-
-class _Spoken(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        say(record.getMessage())
 
 
 def _interruptible(work: Coroutine[Any, Any, int], signals: Signals) -> int:
@@ -109,7 +93,7 @@ def _interruptible(work: Coroutine[Any, Any, int], signals: Signals) -> int:
         finally:
             signals.on_first = None
 
-    with _warnings_shown():
+    with warnings_shown("treadle.mcp"):
         return asyncio.run(main())
 
 

@@ -10,16 +10,17 @@ if TYPE_CHECKING:
 
 
 def left_out(settings: Settings) -> list[str]:
-    """The line about a project that is not trusted, where it brings something that needs trust."""
+    """Lines about variables that set nothing, and one about a project that needs trust and has none."""
     project = settings.project
     if project.trusted or not (project.files or project.problem):
-        return []
+        return list(settings.notes)
     why = project.problem or ("it has changed since" if project.changes else "")
     because = f" ({why})" if why else ""
     names = ", ".join(one.text for one in settings.ignored)
     such = f", like {names}" if names else ""
     return [
-        f"{project.path} is not trusted{because}: what it sets, starts or offers is left out{such}; see treadle trust"
+        *settings.notes,
+        f"{project.path} is not trusted{because}: what it sets, starts or offers is left out{such}; see treadle trust",
     ]
 
 

@@ -35,6 +35,10 @@ class Header(msgspec.Struct, frozen=True):
     forked_at: int | None = None
 
 
+class _Format(msgspec.Struct):
+    format: int
+
+
 class Line(NamedTuple):
     """A line as it is read. `bad` are its bytes as they are, where some of them make no sense."""
 
@@ -50,6 +54,7 @@ class _Envelope(msgspec.Struct):
 
 
 _events = msgspec.json.Decoder(StoredEvent)
+_formats = msgspec.json.Decoder(_Format)
 _headers = msgspec.json.Decoder(Header)
 _envelopes = msgspec.json.Decoder(_Envelope)
 _encoder = msgspec.json.Encoder()
@@ -92,12 +97,12 @@ def _decode(line: bytes, number: int, path: Path) -> Header | StoredEvent | None
     """What a line holds; None where it is torn."""
     if line.startswith(b'{"format":'):
         try:
-            header = _headers.decode(line)
+            written = _formats.decode(line).format  # all that is known of the header of a later version
+            if written <= FORMAT:
+                return _headers.decode(line)
         except _TORN:
             return None
-        if header.format > FORMAT:
-            raise StoreError(f"{path} was written by a later version of treadle (format {header.format}): update it")
-        return header
+        raise StoreError(f"{path} was written by a later version of treadle (format {written}): update it")
     try:
         return _events.decode(line)
     except _TORN:

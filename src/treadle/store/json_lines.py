@@ -19,7 +19,7 @@ from treadle._threads import run_in_thread, to_its_end
 from treadle.errors import NoSuchSessionError, StoreError
 from treadle.sessions import SessionInfo, StoredEvent, check_session_id, new_session_id
 from treadle.store._claim import Claim, claim_file
-from treadle.store._files import growing, opened, refusal, replace
+from treadle.store._files import growing, opened, refusal, replace, sync_directory
 from treadle.store._info import session_info
 from treadle.store._lines import FORMAT, Header, encode_lines, read_lines
 from treadle.store._writer import Writer
@@ -88,6 +88,13 @@ class JsonLinesStore:
     async def fork(self, session: str, at: int | None = None, new: str | None = None) -> str:
         """See `Store.fork`."""
         return await run_in_thread(functools.partial(self._fork, session, at, new or new_session_id()))
+
+    async def remove(self, session: str) -> None:
+        """Takes a session away for good, with what was set aside of it.
+
+        Raises `NoSuchSessionError` where there is none, and `StoreError` while somebody adds to it.
+        """
+        await run_in_thread(functools.partial(self._remove, session))
 
     @contextlib.asynccontextmanager
     async def claim(self, session: str) -> AsyncIterator[None]:
@@ -185,6 +192,20 @@ class JsonLinesStore:
             finally:
                 claim.release()
         return new
+
+    def _remove(self, session: str) -> None:
+        path = self.path(session)
+        with refusal(path):
+            if not os.path.lexists(path):
+                raise NoSuchSessionError(f"there is no session {session!r} in {self.directory}")
+            claim = claim_file(path.with_suffix(".lock"), session)
+            try:
+                path.with_suffix(".damaged").unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
+                sync_directory(path)
+            finally:
+                claim.release()
+        self.damage.pop(session, None)
 
 
 class _Opening:

@@ -77,7 +77,7 @@ class Agents:
         return self._name or ""
 
     async def use(self, model: str | None = None, effort: str | None = None) -> None:
-        """Changes the model or the effort from the next run on. Raises `ConfigError` and changes nothing."""
+        """Changes the model or the effort from the next run on. Where that fails, nothing changes."""
         before = self._name, self._base_url, self.effort, self._made
         if model is not None:
             self._name, self._base_url = model, None
@@ -86,7 +86,7 @@ class Agents:
         self._made = None
         try:
             await self.agent()
-        except ConfigError:
+        except BaseException:
             self._name, self._base_url, self.effort, self._made = before
             raise
 
@@ -115,9 +115,13 @@ class Agents:
         """Ends the servers, and what the model holds."""
         self._leave.set()
         if self._holding is not None:
+            if not self._started.is_set():  # a server may take its time, or for ever
+                self._holding.cancel()
             await asyncio.wait([self._holding])
-        if self._made is not None and (aclose := getattr(self._made.model, "aclose", None)) is not None:
-            await aclose()
+        models = [agent.model for agent in (self.given, self._made) if agent is not None]
+        for model in {id(model): model for model in models}.values():
+            if (aclose := getattr(model, "aclose", None)) is not None:
+                await aclose()
 
     def _make(self, tools: Sequence[Tool[..., Any]]) -> Agent[Any, Any]:
         from treadle import Agent
@@ -248,4 +252,6 @@ async def _fault(starting: Awaitable[object]) -> str | None:
         await starting
     except TreadleError as error:
         return str(error)
+    except Exception as error:  # noqa: BLE001 - the others are to be had, whatever went wrong with one
+        return f"an MCP server could not be started: {type(error).__name__}: {error}"
     return None

@@ -8,17 +8,21 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
+from prompt_toolkit.input.posix_pipe import PosixPipeInput
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.output.color_depth import ColorDepth
 
 from treadle.cli.chat.asking import Asking
 from treadle.cli.chat.files import Files
 from treadle.cli.chat.inline import Inline, SteadyOutput, quiet_seconds, reflows, shows_notices
 from treadle.cli.chat.keys import bindings
-from treadle.cli.chat.layout import STYLES, prompt_layout
+from treadle.cli.chat.layout import STYLES, prompt_layout, prompt_rows
 from treadle.cli.chat.prompt import prompt_buffer
+from treadle.cli.chat.reading import PasteParser
 from treadle.cli.chat.screen import Screen
 from treadle.cli.chat.streams import printed_above, terminal_output
 from treadle.cli.terminal import one_line
+from treadle.messages import encodable
 from treadle.toolkit import Workspace
 
 if TYPE_CHECKING:
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
 ESCAPE_SECONDS = 0.05  # after which an escape is the key, and not the beginning of a sequence
 SEQUENCE_SECONDS = 0.25
+ROOMY, LOW = 20, 8  # rows: below the one a question stands without what waits, below the other without the status
 LOOK_SECONDS = 2.0  # for the files that a name may mean
 
 
@@ -81,7 +86,7 @@ class App:
             layout=prompt_layout(
                 self.buffer,
                 self._pastes,
-                above=(self._live, self._queue, self._question, self.screen.status),
+                above=(self._live, self._queue, self._question, self._status),
                 sign=self._sign,
             ),
             key_bindings=self.key_bindings,
@@ -91,6 +96,9 @@ class App:
             input=source,
             output=self._output,
         )
+        keyboard = self._inline.input
+        if isinstance(keyboard, Vt100Input | PosixPipeInput):
+            keyboard.vt100_parser = PasteParser(keyboard.vt100_parser.feed_key_callback)
         self._inline.ttimeoutlen = ESCAPE_SECONDS
         self._inline.timeoutlen = SEQUENCE_SECONDS
 
@@ -143,7 +151,7 @@ class App:
     def answer(self, key: str) -> None:
         """Answers the question that is asked."""
         if key == "v":
-            self.print_above(self.asking.whole())
+            self.print_above(self.asking.printed(self.size()[0]))
         else:
             self.asking.press(key, self.screen.error)
         self._reasoning = self.asking.stage == "reason"
@@ -171,7 +179,7 @@ class App:
 
     def edit(self) -> None:
         """Opens the prompt in the person's editor, pastes and all."""
-        self.buffer.text = self._pastes.whole(self.buffer.text)
+        self.buffer.text = encodable(self._pastes.whole(self.buffer.text))
         self.screen.away = True
         task = self.buffer.open_in_editor()
         task.add_done_callback(self._edited)
@@ -217,18 +225,24 @@ class App:
         return [] if self.asking.question is not None else self.screen.live()
 
     def _queue(self) -> list[str]:
-        waiting = [self._pastes.shown(text) for text in self.client.conversation.queue]
+        if self.asking.question is not None and self.size()[1] < ROOMY:
+            return []
         width = max(4, self.size()[0] - 1)
-        return [one_line(f"waits: {text}", width) for text in waiting[-3:]]
+        return [one_line(f"waits: {self._pastes.shown(text)}", width) for text in self.client.conversation.queue[-3:]]
+
+    def _status(self) -> list[str]:
+        return [] if self.asking.question is not None and self.size()[1] < LOW else self.screen.status()
 
     def _question(self) -> list[str]:
+        """The question, in the rows that the other parts leave to it."""
+        if self.asking.question is None:
+            return []
         columns, rows = self.size()
-        return self.asking.lines(rows - 4, columns)
+        prompt = prompt_rows(self._pastes.shown(self.buffer.text), columns)
+        return self.asking.lines(rows - prompt - len(self._queue()) - len(self._status()), columns)
 
-    def _preview(self, question: Question) -> list[str]:
-        return self.screen.view.approval(
-            question.request.name, question.request.args, self.size()[0], change=question.preview
-        )
+    def _preview(self, question: Question, width: int) -> list[str]:
+        return self.screen.view.approval(question.request.name, question.request.args, width, change=question.preview)
 
     def _sign(self) -> str:
         return {"choice": "?", "rule": "?", "reason": "!"}.get(self.asking.stage, ">")
@@ -238,6 +252,7 @@ class App:
         self.screen.view.model = parts.agents.model
         self.screen.view.mode = parts.rules.mode
         self.screen.view.window = parts.agents.window
+        self.screen.view.context = self.client.context_tokens or None
         if self._reasoning and self.asking.stage != "reason":
             self._reasoning = False
             self.buffer.reset()
@@ -262,12 +277,14 @@ class App:
         self.redraw()
 
     def _take(self, say: Callable[[str], None]) -> None:
-        text = self.buffer.text
+        text = self.buffer.text = encodable(self.buffer.text)
         self.buffer.reset(append_to_history=bool(text.strip()))
         say(text)
 
-    def _edited(self, _: object) -> None:
+    def _edited(self, task: asyncio.Task[None]) -> None:
         self.screen.away = False
+        if not task.cancelled() and isinstance(task.exception(), UnicodeError):
+            self.screen.error("what the editor wrote is not UTF-8 text; the prompt is as it was before")
         self.buffer.text = self._pastes.fold(self.buffer.text.removesuffix("\n"))
         self.buffer.cursor_position = len(self.buffer.text)
         self.screen.flush()

@@ -6,7 +6,9 @@ import textwrap
 import time
 from typing import TYPE_CHECKING, Literal
 
-from treadle.cli.terminal import LONGEST, neutral, one_line
+from treadle.cli.chat.view import exact
+from treadle.cli.terminal import neutral
+from treadle.messages import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,16 +17,22 @@ if TYPE_CHECKING:
 
 ARMED_SECONDS = 0.4  # keys that were typed for the prompt must not answer a question that has just come up
 MIN_PREVIEW = 3
+_SHORT = "[y] [s] [a] [n] esc"
+_TOO_SMALL = "too small: [v] shows all; esc: no"
 Stage = Literal["none", "choice", "rule", "reason"]
 
 
 class Asking:
-    """One question after the other. Where the preview is longer than the screen it is cut, and `v` prints all of it."""
+    """One question after the other. Where the preview is longer than the screen it is cut, and `v` prints all of it.
+
+    In a window that is too small to show what is decided on, nothing is allowed before `v` has printed it.
+    `shown` lays a call out for a width.
+    """
 
     def __init__(
         self,
         approvals: Approvals,
-        shown: Callable[[Question], list[str]],
+        shown: Callable[[Question, int], list[str]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._approvals = approvals
@@ -33,6 +41,9 @@ class Asking:
         self._question: Question | None = None
         self._since = 0.0
         self._stage: Stage = "choice"
+        self._laid: tuple[Question, int, list[str]] | None = None  # a long one takes a while
+        self._legible = False  # what is decided on was drawn, or printed
+        self._printed: Stage | None = None
 
     @property
     def question(self) -> Question | None:
@@ -40,6 +51,7 @@ class Asking:
         found = self._approvals.question
         if found is not self._question:
             self._question, self._stage, self._since = found, "choice", self._clock()
+            self._legible, self._printed = False, None
         return found
 
     @property
@@ -62,8 +74,9 @@ class Asking:
     def press(self, key: str, note: Callable[[str], None]) -> None:
         """Answers with a key: `y`, `s`, `a`, `n`; at the rule `y` or `n`. Others do nothing."""
         question, stage = self.question, self.stage
-        if question is None or stage in ("none", "reason"):
+        if question is None or stage in ("none", "reason") or (key != "n" and not self._legible):
             return
+        self._legible = False  # until the next question, or the rule, is drawn
         if stage == "rule":
             self._stage = "choice"
             if key == "y" and (failed := self._approvals.allow_always(question)) is not None:
@@ -80,7 +93,7 @@ class Asking:
     def deny(self, reason: str = "") -> None:
         """Denies what is asked."""
         if (question := self.question) is not None:
-            self._approvals.deny(question, neutral(reason.strip()))
+            self._approvals.deny(question, neutral(encodable(reason.strip())))
 
     def back(self) -> None:
         """From the rule or the reason back to the choice; from there, denies."""
@@ -90,33 +103,82 @@ class Asking:
             self.deny()
 
     def lines(self, height: int, width: int = 80) -> list[str]:
-        """The question in at most `height` rows or a few."""
+        """The question in at most `height` rows."""
+        question, stage = self.question, self.stage
+        if question is None:
+            return []
+        keys = self._keys(question, width)
+        rule = self._rule(question, width) if stage == "rule" else []
+        room = height - len(rule) - len(keys)
+        whole = self.whole(width)
+        cut = whole if len(whole) <= room else _cut(whole, room, width)
+        legible = room >= 0 and bool(cut or rule) and _narrow(keys, width)
+        if stage in ("none", "reason"):
+            return [*cut, *keys][-height:] if height > 0 else []
+        if not legible and self._printed == stage:
+            cut, rule, keys = [], [], keys if len(keys) <= height else [_SHORT]
+            legible = len(keys) <= height and _narrow(keys, width)
+        self._legible = legible
+        return [*cut, *rule, *keys] if legible else _wrapped(_TOO_SMALL, width)[: max(0, height)]
+
+    def whole(self, width: int = 80) -> list[str]:
+        """All lines of what the call would do."""
         question = self.question
         if question is None:
             return []
-        preview = self.whole()
-        room = max(MIN_PREVIEW, height - 2)
-        if len(preview) > room:
-            preview = [*preview[: room - 1], f"... {len(preview) - room + 1} more lines; [v] prints them all"]
-        return [*preview, *self._choice(question, width)]
+        if self._laid is None or self._laid[:2] != (question, width):
+            self._laid = (question, width, self._shown(question, width))
+        return self._laid[2]
 
-    def whole(self) -> list[str]:
-        """All lines of what the call would do."""
-        question = self.question
-        return [] if question is None else self._shown(question)
+    def printed(self, width: int = 80) -> list[str]:
+        """All that is decided on, to be printed where it stays."""
+        question, self._printed = self.question, self.stage
+        if question is None:
+            return []
+        return [*self.whole(width), *(self._rule(question, width) if self._printed == "rule" else [])]
 
-    def _choice(self, question: Question, width: int) -> list[str]:
+    def _rule(self, question: Question, width: int) -> list[str]:
+        """The rule in full: it is seen before it is saved."""
+        return exact(f"always allow: {question.rule.text}", width)
+
+    def _keys(self, question: Question, width: int) -> list[str]:
         match self.stage:
             case "none":
                 return [""]
             case "rule":
-                rule = one_line(f"always allow: {question.rule.text}", LONGEST)
-                seen = textwrap.wrap(rule, max(10, width - 1), drop_whitespace=False)  # all of it, before it is saved
-                return [*seen, "[y] save this rule  [n] back"]
+                keys = ["[y] save this rule", "[n] back"]
             case "reason":
-                return ["why not? enter denies, with what you type as the reason for the model"]
+                return _wrapped("why not? enter denies, with what you type as the reason for the model", width)
             case _:
-                always = "  [a]lways" if question.rule is not None else ""
                 more = len(self._approvals.pending) - 1
-                after = f"  ({more} more after this)" if more else ""
-                return [f"[y]es  [s]ession{always}  [n]o, and why  esc: no{after}"]
+                keys = ["[y]es", "[s]ession", *["[a]lways"] * (question.rule is not None), "[n]o, and why", "esc: no"]
+                keys += [f"({more} more after this)"] * (more > 0)
+        return _packed(keys, width)
+
+
+def _cut(lines: list[str], room: int, width: int) -> list[str]:
+    """The first of `lines` and how many are left out; nothing where there is too little room."""
+    if room < MIN_PREVIEW:
+        return []
+    told = "... {} more lines; [v] prints them all"
+    shown = room - len(_wrapped(told.format(len(lines)), width))
+    return [*lines[:shown], *_wrapped(told.format(len(lines) - shown), width)] if shown > 0 else []
+
+
+def _narrow(lines: list[str], width: int) -> bool:
+    return all(len(line) <= width for line in lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(1, width))
+
+
+def _packed(words: list[str], width: int) -> list[str]:
+    """As many of `words` in a row as there is room for."""
+    rows: list[str] = []
+    for word in words:
+        if rows and len(rows[-1]) + 2 + len(word) <= width:
+            rows[-1] += f"  {word}"
+        else:
+            rows.append(word)
+    return rows

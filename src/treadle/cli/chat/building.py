@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treadle.cli.calls import Calls
 from treadle.cli.chat.agents import Agents
-from treadle.cli.chat.app import App
 from treadle.cli.chat.approvals import Approvals
 from treadle.cli.chat.client import Parts
-from treadle.cli.chat.history import HistoryFile
 from treadle.cli.chat.presence import Presence
-from treadle.cli.chat.session_commands import chosen
 from treadle.cli.chat.view import View, choose_theme
 from treadle.cli.context import load_context
 from treadle.cli.permissions import load_permissions
 from treadle.cli.settings import paths
-from treadle.cli.stored import session_store
+from treadle.cli.stored import chosen, session_store
 from treadle.errors import StoreError
 from treadle.sessions import load, new_session_id
 from treadle.toolkit import Workspace
@@ -30,6 +27,14 @@ if TYPE_CHECKING:
     from treadle.store import Store
 
 
+class Built(NamedTuple):
+    """What every kind of client is made of."""
+
+    parts: Parts
+    view: View
+    opened: Opened
+
+
 class Opened(NamedTuple):
     """The session that a client begins with, and what to say of it."""
 
@@ -39,11 +44,17 @@ class Opened(NamedTuple):
 
 
 async def build(
-    settings: Settings, wanted: str | None, environ: Mapping[str, str], given: Agent[Any, Any] | None
-) -> tuple[App, Opened]:
-    """The client for the directory of the settings. `wanted` is the session to go on with: "" the last, None a new one.
+    settings: Settings,
+    wanted: str | None,
+    environ: Mapping[str, str],
+    given: Agent[Any, Any] | None,
+    *,
+    drawn: bool = True,
+) -> Built:
+    """The parts of a client for the directory of the settings.
 
-    `given` is an agent of the user's own. Raises `ConfigError` and `StoreError`.
+    `wanted` is the session to go on with: "" the last, None a new one. `given` is an agent of the user's own, and
+    `drawn` says that the terminal can draw. Raises `ConfigError` and `StoreError`.
     """
     where, root = paths(environ), settings.project.path
     store = session_store(root, environ)
@@ -55,7 +66,7 @@ async def build(
     context, calls, approvals = load_context(settings.project, environ), Calls(), Approvals(rules, workspace)
     agents = Agents(settings, workspace, context, approve=approvals, calls=calls, given=given)
     view = View(
-        choose_theme(settings.theme, environ),
+        choose_theme(settings.theme, environ) if drawn else "none",
         show_reasoning=settings.show_reasoning,
         change=calls.change,
         model=agents.model,
@@ -73,7 +84,7 @@ async def build(
         approvals=approvals,
         agents=agents,
     )
-    return App(parts, opened.session, view, HistoryFile(where.state_dir / "history.jsonl")), opened
+    return Built(parts, view, opened)
 
 
 async def _opened(store: Store, presence: Presence, wanted: str | None) -> Opened:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from treadle.cli.chat.conversation import Conversation, Face, said
 from treadle.cli.chat.drafts import message_of
 from treadle.cli.chat.pastes import Pastes
+from treadle.cli.chat.session_commands import tokens_after
 from treadle.errors import ToolError, TreadleError
-from treadle.events import ModelFinish
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -67,6 +67,7 @@ class Client:
             session,
             agent=parts.agents.agent,
             message=self._message,
+            sent=self._outputs_sent,
             shown=self.pastes.shown,
         )
         self.context_tokens: int = 0  # of the last request and its answer
@@ -81,8 +82,7 @@ class Client:
 
     def tap(self, event: Event) -> None:
         """Takes every event of the client's runs."""
-        if isinstance(event, ModelFinish) and event.usage is not None:
-            self.context_tokens = event.usage.total_tokens
+        self.context_tokens = tokens_after(event, self.context_tokens)
         self.face.event(event)
 
     def enter(self, line: str) -> None:
@@ -183,8 +183,13 @@ class Client:
 
     def _message(self, text: str, agent: Agent[Any, Any]) -> list[TextPart | FilePart]:
         files = agent.model.capabilities.files
-        made = message_of(self.pastes.whole(text), root=self.root, outputs=self._outputs, files=files)
-        self._outputs = []
+        outputs = () if self.conversation.running else self._outputs  # which have gone along with what began the run
+        made = message_of(
+            self.pastes.whole(text), root=self.root, typed=self.pastes.typed(text), outputs=outputs, files=files
+        )
         for note in made.notes:
             self.face.note(note)
         return made.parts
+
+    def _outputs_sent(self) -> None:
+        self._outputs = []

@@ -11,6 +11,7 @@ from treadle.errors import ConfigError
 
 if TYPE_CHECKING:
     from treadle.cli.chat.client import Client
+    from treadle.cli.context import Context
 
 KEYS = (
     ("enter", "send; while a run goes on, the line waits its turn"),
@@ -60,6 +61,13 @@ def all_commands(client: Client) -> list[Command]:
         Command(f"skill:{skill.name}", "[TEXT]", skill.description, _skill(skill.name)) for skill in context.skills
     ]
     return [*COMMANDS, *custom, *skills]
+
+
+def shadowed(context: Context) -> list[str]:
+    """What to say of commands that cannot be had, since the client's own have their names."""
+    known = {command.name for command in COMMANDS}
+    return [f"{own.path}: left out, /{own.name} is a command of the client" for own in context.commands
+            if own.name in known]  # fmt: skip
 
 
 def _skill(name: str) -> Callable[[Client, str], Coroutine[Any, Any, None]]:

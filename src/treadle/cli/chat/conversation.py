@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from treadle.errors import ConfigError, RunError, TreadleError, text_of
+from treadle.events import RunStart
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -22,6 +23,10 @@ class Face(Protocol):
 
     def event(self, event: Event) -> None:
         """The log goes on."""
+        ...
+
+    async def room(self) -> None:
+        """Waits as long as there is too much to show already."""
         ...
 
     def user(self, text: str) -> None:
@@ -61,7 +66,8 @@ class Conversation:
     """One session, sent to by one client. What is said while a run goes on waits in `queue`.
 
     `agent` makes the agent of the next run, and `message` the parts of what is said to it, both when they are needed:
-    the model may have been changed meanwhile. Nothing is raised for a run that fails: the face is told.
+    the model may have been changed meanwhile. `sent` is called once a run has taken them. Nothing is raised for a run
+    that fails: the face is told.
     """
 
     def __init__(
@@ -72,6 +78,7 @@ class Conversation:
         *,
         agent: Callable[[], Awaitable[Agent[Any, Any]]],
         message: Callable[[str, Agent[Any, Any]], Parts],
+        sent: Callable[[], object] = lambda: None,
         shown: Callable[[str], str] = str,
     ) -> None:
         self.face: Face = face
@@ -80,10 +87,12 @@ class Conversation:
         self.queue: list[str] = []
         self._agent = agent
         self._message = message
+        self._sent = sent
         self._shown = shown
         self._work: asyncio.Task[None] | None = None
         self._run: tuple[Run[Any], Agent[Any, Any]] | None = None
         self._in_run = False  # what goes on is a run that has begun, and tells of its own end
+        self._steered: list[str] = []  # what the run was told since it began
 
     @property
     def busy(self) -> bool:
@@ -114,6 +123,7 @@ class Conversation:
         except ConfigError:  # it has just ended
             self.send(text)
         else:
+            self._steered.append(text)
             self.face.user(self._shown(text))
 
     def take_back(self) -> str | None:
@@ -171,25 +181,33 @@ class Conversation:
             self.face.changed()
 
     async def _answer(self, text: str) -> bool:
-        """One run. Whether it went well; if not, its last event told the face."""
+        """One run. Whether it went well; if not, its last event told the face. What it has not taken waits again."""
         self.face.user(self._shown(text))
+        self._steered = []
+        run: Run[Any] | None = None
         try:
             agent = await self._agent()
             self.face.changed()  # the model may be known only now
             run = agent.stream(list(self._message(text, agent)), store=self.store, session=self.session)
-        except BaseException:
-            self.queue.insert(0, text)  # nothing was sent
-            raise
-        self._run, self._in_run = (run, agent), True
-        try:
-            async with run:
-                async for _ in run:  # the face sees the events by the agent's tap, which is told of cancelled ones too
-                    pass
+            self._run = run, agent
+            await self._follow(run)
         except RunError:
             return False
         finally:
             self._run = None
+            if run is None or not self._in_run:  # nothing was sent
+                self.queue[:0] = [text, *self._steered]
+            else:
+                self.queue[:0] = self._steered[len(self._steered) - len(run.unsent) :]
         return True
+
+    async def _follow(self, run: Run[Any]) -> None:
+        """Goes along with a run. The face sees its events by the agent's tap, which is told of cancelled ones too."""
+        async with run:
+            async for event in run:
+                if isinstance(event, RunStart) and not self._in_run:  # it is stored
+                    self._in_run = True
+                    self._sent()
 
 
 def said(error: BaseException) -> str:

@@ -92,7 +92,7 @@ def _paste(app: App, event: KeyPressEvent) -> None:
 
 
 def _answering(keys: KeyBindings, app: App) -> None:
-    choosing = Condition(lambda: app.asking.stage in ("choice", "rule"))
+    choosing = ~is_searching & Condition(lambda: app.asking.stage in ("choice", "rule"))
 
     @keys.add(Keys.Any, filter=choosing)
     @keys.add("enter", filter=choosing)

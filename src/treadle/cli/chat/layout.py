@@ -14,6 +14,7 @@ from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.layout.layout import Layout
 from prompt_toolkit.layout.processors import HighlightIncrementalSearchProcessor, HighlightSelectionProcessor
 from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import get_cwidth
 from prompt_toolkit.widgets import SearchToolbar
 
 from treadle.cli.chat.prompt import ShownPastes
@@ -123,6 +124,12 @@ def prompt_layout(
     parts: list[Container] = [*map(lines_window, above), prompt, offered, search.container]
     too_small = Window(FormattedTextControl(""))
     return Layout(HSplit(parts, align=VerticalAlign.TOP, window_too_small=too_small), focused_element=prompt)
+
+
+def prompt_rows(text: str, columns: int) -> int:
+    """How many rows a prompt with `text` takes."""
+    width = max(1, columns - 2)
+    return min(MAX_PROMPT_ROWS, sum(get_cwidth(line) // width + 1 for line in text.split("\n")))
 
 
 def _offered(buffer: Buffer) -> StyleAndTextTuples:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from treadle.messages import encodable
+
 # Private use: no text has these characters for what they are, and what is pasted loses them.
 _FIRST, _LAST = 0xF0000, 0xFFFFD
 _OURS = re.compile(f"[{chr(_FIRST)}-{chr(_LAST)}]")
@@ -44,6 +46,10 @@ class Pastes:
         """`text` with every paste as what stands for it on the screen."""
         return _OURS.sub(lambda found: self.label(found[0]) or _UNKNOWN, text)
 
+    def typed(self, text: str) -> str:
+        """`text` as it was typed: what was only pasted is left out, and named texts are their names."""
+        return _OURS.sub(lambda found: self._names.get(self._text(found[0]) or "", _UNKNOWN), text)
+
     def label(self, character: str) -> str | None:
         """What is shown for a paste's character; None for any other."""
         text = self._text(character)
@@ -60,5 +66,5 @@ class Pastes:
 
 
 def plain(text: str) -> str:
-    """`text` with line feeds as its only line ends, and without characters that stand for pastes."""
-    return _OURS.sub(_UNKNOWN, text.replace("\r\n", "\n").replace("\r", "\n"))
+    """`text` with line feeds as its only line ends, without half characters and those that stand for pastes."""
+    return _OURS.sub(_UNKNOWN, encodable(text).replace("\r\n", "\n").replace("\r", "\n"))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.1
 HINT_SECONDS = 2.0
+PIECE = 2000  # characters that the view is given at once
+FEED_SECONDS = 0.05  # after which keys are looked at again, however much text there is
 LONG_SECONDS = 10.0  # of a run whose end is worth a bell
 
 
@@ -66,6 +68,7 @@ class Screen:
         self._on_change = changed
         self._clock = clock
         self._deltas: list[TextDelta | ReasoningDelta] = []
+        self._size = 0  # of the text in them
         self._lines: list[str] = []
         self._live: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -80,6 +83,7 @@ class Screen:
             if self._deltas and type(self._deltas[0]) is not type(event):
                 self._feed()
             self._deltas.append(event)
+            self._size += len(event.text)
             self._tick_soon()
             return
         self._feed(event)
@@ -88,6 +92,12 @@ class Screen:
             self._began = self._clock()
         elif isinstance(event, RunFinish) and self._clock() - self._began > LONG_SECONDS:
             self._paper.ring("the answer is there")
+
+    async def room(self) -> None:
+        """Waits until all text but a little is shown: what comes faster than it can be drawn waits where it is made."""
+        while self._size > PIECE and not self.away:
+            self.flush()
+            await asyncio.sleep(0)
 
     def user(self, text: str) -> None:
         """Shows what the person said."""
@@ -159,7 +169,7 @@ class Screen:
         """Prints what is finished and draws what goes on."""
         if self.away:
             return
-        self._feed()
+        self._feed_some()
         lines, self._lines = self._lines, []
         columns, rows = self._paper.size()
         self._live = self.view.live(self._clock(), columns, max(1, rows - 6)) if self._busy() else []
@@ -176,14 +186,27 @@ class Screen:
         self._paper.print_above(lines)
 
     def _feed(self, *events: Event) -> None:
-        """Has the view make lines of the text that has come since, which it does once a tick, and of `events`."""
-        deltas, self._deltas = self._deltas, []
-        joined = [msgspec.structs.replace(deltas[0], text="".join(delta.text for delta in deltas))] if deltas else []
-        for event in (*joined, *events):
+        """Has the view make lines of all the text that has come since, which it does once a tick, and of `events`."""
+        while self._deltas:
+            self._feed_some()
+        for event in events:
             self._lines += self.view.feed(event, self._clock(), self.width)
 
+    def _feed_some(self) -> None:
+        """Has the view make lines of the text that has come since, for as long as nobody notices."""
+        if not self._deltas:
+            return
+        first, text = self._deltas[0], "".join(delta.text for delta in self._deltas)
+        end, begun = 0, self._clock()
+        while end < len(text) and self._clock() - begun <= FEED_SECONDS:
+            piece = msgspec.structs.replace(first, text=text[end : end + PIECE])
+            self._lines += self.view.feed(piece, self._clock(), self.width)
+            end += PIECE
+        self._deltas = [msgspec.structs.replace(first, text=text[end:])] if end < len(text) else []
+        self._size = max(0, len(text) - end)
+
     def _add(self, made: Callable[[Any, int], list[str]], what: Any) -> None:
-        self._feed()
+        self._feed_some()
         self._lines += made(what, self.width)
         self.flush()
 

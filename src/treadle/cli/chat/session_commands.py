@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from treadle.cli.stored import chosen, described
 from treadle.errors import ConfigError, NoSuchSessionError
-from treadle.events import RunStart
+from treadle.events import Compaction, ModelFinish, RunStart
 from treadle.messages import TextPart, UserMessage
 from treadle.sessions import load, new_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from treadle import Message
+    from treadle import Event, Message
     from treadle.cli.chat.client import Client
-    from treadle.store import SessionInfo
+    from treadle.store import Store
 
 MAX_SHOWN = 20
 
@@ -31,7 +32,7 @@ class Turn(NamedTuple):
 async def clear(client: Client, _argument: str) -> None:
     """Begins a new session. The old one stays stored."""
     old = client.conversation.session
-    move(client, new_session_id())
+    await move(client, new_session_id())
     stored = any(info.id == old for info in await client.parts.store.list())
     client.face.note(f"a new conversation{f'; /resume {old} goes back' if stored else ''}")
 
@@ -49,24 +50,9 @@ async def resume(client: Client, argument: str) -> None:
     others = [info.id for info in await client.parts.store.list() if info.id != client.conversation.session]
     session = chosen(argument, others)
     messages = await load(client.parts.store, session)
-    move(client, session)
+    await move(client, session)
     client.face.replay(messages)
     client.face.note(f"session {session} goes on")
-
-
-def chosen(argument: str, sessions: Sequence[str]) -> str:
-    """The session that `argument` names: its id or a beginning that no other has; nothing means the first."""
-    if not sessions:
-        raise ConfigError("no session to go on with is stored for this directory")
-    if not argument:
-        return sessions[0]
-    found = [session for session in sessions if session.startswith(argument)]
-    if argument in found:
-        return argument
-    if len(found) != 1:
-        count = f"{len(found)} sessions begin" if found else "no session begins"
-        raise ConfigError(f"{count} with {argument!r:.60}; /sessions lists them")
-    return found[0]
 
 
 async def fork(client: Client, argument: str) -> None:
@@ -98,7 +84,7 @@ async def _branch(client: Client, turn: Turn) -> None:
     session = new_session_id()
     if turn.seq:
         await conversation.store.fork(conversation.session, turn.seq, session)
-    move(client, session)
+    await move(client, session)
     client.face.give_back(client.pastes.fold(turn.text))
 
 
@@ -127,46 +113,45 @@ async def compact(client: Client, argument: str) -> None:
     client.face.note("summing up ...")
     event = await summarize(agent, messages, focus=argument or None)
     await parts.store.append(conversation.session, [event], durable=True)
-    client.face.event(event)
+    client.tap(event)
 
 
 async def export(client: Client, argument: str) -> None:
     """Writes the conversation to a new file."""
-    from treadle.cli.chat.exporting import as_json, as_markdown
+    from treadle.cli.exporting import exported, write_new
 
     session = client.conversation.session
     messages = await _stored(client)
     if not messages:
         raise ConfigError("there is nothing to export yet")
     path = client.root / Path(argument or f"treadle-{session}.md").expanduser()  # noqa: ASYNC240 - asks nothing
-    data = as_json(session, messages) if path.suffix == ".json" else as_markdown(session, messages)
-    write_new(path, data)
+    write_new(path, exported(session, messages, as_json=path.suffix == ".json"))
     client.face.note(f"written to {path}")
 
 
-def write_new(path: Path, data: bytes) -> None:
-    """Writes a file that is not there yet. Raises `ConfigError`."""
-    try:
-        with path.open("xb") as file:
-            file.write(data)
-    except FileExistsError:
-        raise ConfigError(f"{path} is there already; name another file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-
-
-def move(client: Client, session: str) -> None:
+async def move(client: Client, session: str) -> None:
     """Goes on in another session. Raises `StoreError` where another client has it open."""
+    tokens = await context_tokens(client.parts.store, session)
     client.parts.presence.move_to(session)
     client.conversation.session = session
-    client.context_tokens = 0
+    client.context_tokens = tokens
     client.face.changed()
 
 
-def described(info: SessionInfo, *, current: bool = False) -> str:
-    """A session in a line."""
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.updated))
-    return f"{'* ' if current else '  '}{info.id}  {when}  {info.title or '(nothing said)'}"
+async def context_tokens(store: Store, session: str) -> int:
+    """How much of the context a session fills, by the last answer in it. 0 is not known."""
+    tokens = 0
+    with contextlib.suppress(NoSuchSessionError):
+        async for stored in store.read(session):
+            tokens = tokens_after(stored.event, tokens)
+    return tokens
+
+
+def tokens_after(event: Event, before: int) -> int:
+    """How much of the context is filled after an event. What a summary fills is known with the next answer."""
+    if isinstance(event, Compaction):
+        return 0
+    return event.usage.total_tokens if isinstance(event, ModelFinish) and event.usage is not None else before
 
 
 async def _stored(client: Client) -> tuple[Message, ...]:

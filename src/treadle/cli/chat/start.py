@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle import __version__
 from treadle.cli.options import left_out
-from treadle.cli.terminal import neutral, one_line, say, show
+from treadle.cli.terminal import one_line, say, show
 from treadle.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from treadle import Agent
+    from treadle.cli.chat.app import App
+    from treadle.cli.chat.building import Built
+    from treadle.cli.chat.plain import Plain
     from treadle.cli.exits import Signals
     from treadle.cli.settings import Project, Settings
 
-_NO_TERMINAL = "treadle chat needs a terminal; `treadle run PROMPT` works without one"
 _EXTRA = 'treadle chat needs packages that are not there: pip install "treadle[terminal]"'
 PACKAGES = ("prompt_toolkit", "markdown_it", "pygments", "wcwidth")
 # What the client may have left on: paste mode, a hidden cursor, no wrapping, colours, output that is held.
@@ -33,12 +35,17 @@ _RESTORING = "\x1b[?2026l\x1b[?2004l\x1b[?25h\x1b[?7h\x1b[0m"
 
 def chat(arguments: argparse.Namespace, signals: Signals) -> int:
     """Runs the client until the person leaves it."""
-    _check_terminal()
     if any(find_spec(name) is None for name in PACKAGES):
         raise ConfigError(_EXTRA)
+    from treadle.cli.settings import typed_flags
+
+    flags = typed_flags(arguments)
+    _check_model(flags.get("model"), flags.get("base_url"))  # before anything is asked
     given = _agent(arguments.agent) if arguments.agent else None
-    settings = _settings(arguments)
-    with _restored(signals):
+    settings = _settings(arguments, flags)
+    if given is None:
+        _check_model(settings.model, settings.base_url)
+    with _restored(signals) if can_draw() else contextlib.nullcontext():
         return asyncio.run(_run(settings, "" if arguments.continue_ else arguments.resume, given, signals))
 
 
@@ -48,12 +55,9 @@ def at_a_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in streams)
 
 
-def _check_terminal() -> None:
-    if not at_a_terminal():
-        raise ConfigError(_NO_TERMINAL)
-    if os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
-        raise ConfigError("treadle chat needs a terminal that can move its cursor, and TERM says that this one cannot; "
-                          "`treadle run PROMPT` works without")  # fmt: skip
+def can_draw() -> bool:
+    """Whether it is one that can move its cursor."""
+    return at_a_terminal() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
 
 
 def _agent(name: str) -> Agent[Any, Any]:
@@ -66,27 +70,36 @@ def _agent(name: str) -> Agent[Any, Any]:
     return found
 
 
-def _settings(arguments: argparse.Namespace) -> Settings:
+def _check_model(name: str | None, base_url: str | None) -> None:
+    """Raises `ConfigError` for a name that means no model. Loads nothing that speaks HTTP."""
+    from treadle.providers import resolve
+
+    if name is not None:
+        resolve(name, base_url=base_url)
+
+
+def _settings(arguments: argparse.Namespace, flags: dict[str, Any]) -> Settings:
     """The settings. Before anything of the project's is used, the person is asked whether it is trusted."""
-    from treadle.cli.settings import Trust, load_settings, paths, typed_flags
+    from treadle.cli.settings import Trust, load_settings, paths
 
     trust = Trust(paths(os.environ))
     project = trust.look(Path(arguments.root))
     if not project.trusted and project.files and _is_trusted(project):
         trust.trust(project)
-    flags = typed_flags(arguments)
     if arguments.yolo:
-        flags["mode"] = "yolo"
+        flags = {**flags, "mode": "yolo"}
     return load_settings(
         root=Path(arguments.root), flags=flags, environ=os.environ, profile=arguments.profile, project=project
     )
 
 
 def _is_trusted(project: Project) -> bool:
-    """Asks. At the end of input nothing is trusted."""
-    from treadle.cli.settings._commands import described
+    """Asks. At the end of input, and where nobody can be asked, nothing is trusted."""
+    from treadle.cli.settings._described import described
 
-    show([neutral(line)[:2000] for line in described(project)])
+    if sys.stdin is None or not sys.stdin.isatty():
+        return False
+    show(described(project))
     say("Without trust they are not used: treadle goes on without them.")
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # what was typed before the question does not answer it
     print("Trust them as they are now? [y/N] ", end="", file=sys.stderr, flush=True)
@@ -95,18 +108,39 @@ def _is_trusted(project: Project) -> bool:
 
 async def _run(settings: Settings, wanted: str | None, given: Agent[Any, Any] | None, signals: Signals) -> int:
     from treadle.cli.chat.building import build
+    from treadle.cli.chat.commands import shadowed
+    from treadle.cli.chat.session_commands import context_tokens
 
-    app, opened = await build(settings, wanted, os.environ, given)
-    parts = app.client.parts
+    built = await build(settings, wanted, os.environ, given, drawn=can_draw())
+    parts, opened = built.parts, built.opened
+    app = _app(built)
+    face = app.client.face
+    if opened.messages:
+        app.client.context_tokens = built.view.context = await context_tokens(parts.store, opened.session)
 
     def begin() -> None:
         if opened.messages:
-            app.screen.replay(opened.messages)
-        for note in (*opened.notes, *left_out(settings), *parts.context.notes):
-            app.screen.note(note)
-        app.client.do(app.client.choose_model())
+            face.replay(opened.messages)
+        for note in (*opened.notes, *left_out(settings), *parts.context.notes, *shadowed(parts.context)):
+            face.note(note)
+        if sys.stdin is not None and sys.stdin.isatty():
+            app.client.do(app.client.choose_model())
 
     return await app.run(_banner(settings, parts.agents.model, opened.session), begin, signals)
+
+
+def _app(built: Built) -> App | Plain:
+    """The client that fits the streams."""
+    if can_draw():
+        from treadle.cli.chat.app import App
+        from treadle.cli.chat.history import HistoryFile
+        from treadle.cli.settings import paths
+
+        history = HistoryFile(paths(os.environ).state_dir / "history.jsonl")
+        return App(built.parts, built.opened.session, built.view, history)
+    from treadle.cli.chat.plain import plain
+
+    return plain(built.parts, built.opened.session, built.view)
 
 
 def _banner(settings: Settings, model: str, session: str) -> list[str]:

@@ -9,19 +9,19 @@ import os
 import sys
 from typing import TYPE_CHECKING, cast
 
-from prompt_toolkit.data_structures import Size
-
-from treadle.cli.chat.inline import SteadyOutput
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TextIO
 
-    from treadle.cli.chat.screen import Screen
+    from treadle.cli.chat.conversation import Face
+    from treadle.cli.chat.inline import SteadyOutput
 
 
 def terminal_output() -> SteadyOutput:
     """What draws on the terminal of this process. It asks the terminal nothing."""
+    from prompt_toolkit.data_structures import Size
+
+    from treadle.cli.chat.inline import SteadyOutput
 
     def size() -> Size:
         try:
@@ -34,12 +34,16 @@ def terminal_output() -> SteadyOutput:
 
 
 @contextlib.contextmanager
-def printed_above(screen: Screen) -> Iterator[None]:
+def printed_above(face: Face) -> Iterator[None]:
     """Whatever prints meanwhile, a tool for instance, prints above the prompt."""
     loop = asyncio.get_running_loop()
-    stream = cast("TextIO", _Lines(lambda line: loop.call_soon_threadsafe(screen.output, line)))
+    lines = _Lines(lambda line: loop.call_soon_threadsafe(face.output, line))
+    stream = cast("TextIO", lines)
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
-        yield
+        try:
+            yield
+        finally:
+            lines.finish()
 
 
 class _Lines(io.TextIOBase):
@@ -49,6 +53,11 @@ class _Lines(io.TextIOBase):
         super().__init__()
         self._say = say
         self._rest = ""
+
+    def finish(self) -> None:
+        """Gives on what is left: a line without its end."""
+        if self._rest:
+            self.write("\n")
 
     def writable(self) -> bool:
         return True

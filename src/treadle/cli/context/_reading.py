@@ -83,9 +83,12 @@ def read_text(place: Readable, name: str, limit: int, notes: list[str]) -> Text 
     except (OSError, ValueError) as error:
         notes.append(note(f"{place.path}/{name}", getattr(error, "strerror", None) or str(error)))
         return None
+    if b"\0" in data:
+        notes.append(note(f"{place.path}/{name}", "left out, it is no text in UTF-8"))
+        return None
     cut = len(data) > limit
     text = data[:limit].decode("utf-8-sig", errors="ignore" if cut and _only_end_broken(data[:limit]) else "replace")
-    return Text(text.replace("\r\n", "\n").replace("\0", "\ufffd"), cut)
+    return Text(text.replace("\r\n", "\n"), cut)
 
 
 def list_names(place: Place, name: str, notes: list[str]) -> list[str]:

@@ -34,8 +34,9 @@ class SavedRules:
 
     def rules(self) -> list[PermissionRule]:
         """The rules, oldest first."""
+        texts = self._read().get(self._root, [])
         try:
-            return [parse_rule(text, "allow", self.label) for text in self._read().get(self._root, [])]
+            return [parse_rule(text, "allow", self.label) for text in texts]
         except ConfigError as error:
             raise ConfigError(f"{self.label}: {error}") from None
 

@@ -49,6 +49,7 @@ _WRAPPERS = frozenset({
     "strace", "sudo", "taskset", "time", "timeout", "unshare", "watch", "xargs",
 })  # fmt: skip
 _SHELLS = frozenset({"ash", "bash", "dash", "eval", "fish", "ksh", "sh", "su", "zsh"})
+_MOST_OPTIONS = 32
 _MOST_LINES = 200
 _MOST_CHARACTERS = 300_000  # of all these lines together
 
@@ -167,10 +168,18 @@ def _spoken_of(line: str) -> Iterator[Words]:
                 continue
             program = plain[0].rpartition("/")[2].lstrip("\\$")
             yield plain
-            yield (program, *plain[1:])
+            yield from _named(program, plain[1:])
             behind = [line for line in _behind(program, plain) if line not in seen]
             seen.update(behind)
             todo += behind
+
+
+def _named(program: str, words: Words) -> Iterator[Words]:
+    """The command by the name of its program, also without the options before its first word, which may take words."""
+    starts = range(min(len(words), _MOST_OPTIONS)) if words[:1] and words[0].startswith("-") else range(0)
+    for name in dict.fromkeys((program, program.lower())):  # file systems that do not tell case find either
+        yield (name, *words)
+        yield from ((name, *words[start:]) for start in starts if not words[start].startswith("-"))
 
 
 def _without_prefix(words: Words) -> Words:

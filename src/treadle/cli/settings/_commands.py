@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treadle.cli.exits import Exit
+from treadle.cli.settings._described import described
 from treadle.cli.settings._flags import typed_flags
 from treadle.cli.settings._keys import KEYS
 from treadle.cli.settings._paths import paths
-from treadle.cli.settings._project import MCP, Project
 from treadle.cli.settings._resolve import Settings, load_settings
 from treadle.cli.settings._secrets import looks_secret
-from treadle.cli.settings._sources import needing_trust, spelled
+from treadle.cli.settings._sources import spelled
 from treadle.cli.settings._trust import Trust
-from treadle.cli.terminal import LONGEST, at_a_terminal, complain, neutral, one_line, say
+from treadle.cli.terminal import LONGEST, at_a_terminal, complain, neutral, say
 from treadle.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
+
+    from treadle.cli.settings._project import Project
 
 _QUESTION = "Trust it? [y/N] "
 _HIDDEN = "(not shown: it looks like a credential)"
@@ -83,7 +85,9 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def tell_ignored(settings: Settings) -> None:
-    """Says which settings of a project do not count before it is trusted."""
+    """Says which settings of a project do not count before it is trusted, and which variables set nothing."""
+    for note in settings.notes:
+        say(note)
     for one in settings.ignored:
         say(f"ignored until the directory is trusted (treadle trust): {one.text}, from {one.origin}")
 
@@ -115,52 +119,6 @@ def _trust(known: Trust, project: Project, *, sure: bool) -> int:
     known.trust(project)
     print_line(f"{project.path} is trusted as it is now; a change to these files asks again")
     return Exit.COMPLETE
-
-
-def described(project: Project) -> list[str]:
-    """What trust in a project would mean, as lines for a person: its files, settings and servers."""
-    lines = [f"{project.path} has files that can start programs, allow more, or instruct the model:"]
-    lines += [
-        f"  {path} ({'link to ' + os.fsdecode(file.data) if file.is_link else f'{file.size} bytes'})"
-        for path, file in project.files.items()
-    ]
-    if project.changes:
-        lines += ["since it was trusted:", *(f"  {change}" for change in project.changes)]
-    return [*lines, *_settings_lines(project), *_server_lines(project)]
-
-
-def _settings_lines(project: Project) -> list[str]:
-    try:
-        found = needing_trust(project)
-    except ConfigError as error:
-        return [f"its settings cannot be read: {one_line(str(error))}"]
-    return ["its settings that need trust:", *(f"  {one.text}" for one in found)] if found else []
-
-
-def _server_lines(project: Project) -> list[str]:
-    """The programs and addresses in files of MCP servers, as far as they can be read."""
-    lines = []
-    for path, file in project.files.items():
-        if not file.is_link and (path == MCP or (path.endswith(".json") and b'ervers"' in file.data)):
-            lines += [f"its servers in {path}:", *_servers(file.data)]
-    return lines
-
-
-def _servers(data: bytes) -> list[str]:
-    try:
-        found = json.loads(data.decode("utf-8-sig"))
-        servers = found.get("mcpServers", found.get("servers"))
-        return [f"  {name}: {_server(entry)}" for name, entry in servers.items()]
-    except (ValueError, AttributeError, RecursionError):
-        return ["  they cannot be read"]
-
-
-def _server(entry: Any) -> str:
-    if not isinstance(entry, dict):
-        return "no server"
-    args = entry.get("args", [])
-    words = [entry.get("command") or entry.get("url"), *(args if isinstance(args, list) else [])]
-    return " ".join(map(str, words))
 
 
 def _print_json(value: Any) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from treadle.cli.settings._keys import BY_NAME, KEYS, RULES, Key
 from treadle.cli.settings._project import MCP, Project, read_project
-from treadle.cli.settings._sources import PROJECT_LABEL, Ignored, Source, Sources
+from treadle.cli.settings._sources import PROJECT_LABEL, Ignored, Source, Sources, odd_variables
 from treadle.errors import ConfigError
 from treadle.limits import Limits
 
@@ -27,7 +27,8 @@ class Settings:
 
     `allow_writes` and `allow_commands` are None where nobody said anything. `mcp` are absolute paths, `.mcp.json` of a
     trusted project among them. `limits` has the steps in it. `rules` come from all sources together. `ignored` is what
-    a project would set if it were trusted, `project` what was read of it. `values` has everything by full name.
+    a project would set if it were trusted, `project` what was read of it. `notes` are lines about variables that set
+    nothing. `values` has everything by full name.
     """
 
     model: str | None
@@ -55,6 +56,7 @@ class Settings:
     project: Project
     values: dict[str, Any]
     origins: dict[str, str]
+    notes: tuple[str, ...] = ()
 
     def origin(self, name: str) -> str:
         """Where a setting comes from.
@@ -92,7 +94,7 @@ def load_settings(
     chosen = profile or environ.get("TREADLE_PROFILE") or None
     sources = Sources(project, flags, environ, trusted=believed)
     sources.check_profile(chosen)
-    return _settled(sources, chosen, trusted=believed)
+    return replace(_settled(sources, chosen, trusted=believed), notes=tuple(odd_variables(environ)))
 
 
 class _Merged:

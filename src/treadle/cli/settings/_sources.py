@@ -16,10 +16,12 @@ from treadle.cli.settings._project import CONFIG
 from treadle.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from treadle.cli.settings._project import Project
 
+_PREFIX = "TREADLE_"
+_OTHERS = ("TREADLE_HOME", "TREADLE_MCP_TOKEN", "TREADLE_MODEL_REQUESTS", "TREADLE_PROFILE")
 PROJECT_LABEL = f"project {CONFIG}"
 
 
@@ -138,6 +140,30 @@ def _exported(environ: Mapping[str, str]) -> Iterator[Layer]:
         if key.is_list:
             value = [part for part in text.split(os.pathsep if key.is_path else ",") if part.strip()]
         yield Layer(f"environment {key.environment}", {key.name: check(key.name, value, key.environment)})
+
+
+def odd_variables(environ: Mapping[str, str]) -> Iterator[str]:
+    """A line for each variable that looks as if it set something and does not. Others may be anybody's."""
+    known = {key.environment: key for key in KEYS}
+    for name in sorted(environ):
+        if not name.startswith(_PREFIX) or name in _OTHERS:
+            continue
+        if name not in known:
+            near = _nearest_variable(name, known)
+            if near is not None:
+                yield f"{name} sets nothing; did you mean {near}?"
+        elif known[name].name in RULES:
+            yield f"{name} sets nothing: rules stand in settings files"
+
+
+def _nearest_variable(name: str, known: Iterable[str]) -> str | None:
+    """The variable that is meant, told by what is behind the beginning that all have."""
+    import difflib
+
+    end = name.removeprefix(_PREFIX).upper()
+    found = difflib.get_close_matches(end, [other.removeprefix(_PREFIX) for other in known], n=3, cutoff=0.75)
+    found.sort(key=lambda one: sorted(one) != sorted(end))  # as for names in files
+    return f"{_PREFIX}{found[0]}" if found else None
 
 
 def spelled(value: Any) -> str:

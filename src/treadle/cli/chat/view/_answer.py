@@ -12,12 +12,16 @@ if TYPE_CHECKING:
     from treadle.cli.chat.view._blocks import Blocks
     from treadle.cli.chat.view._cells import Line
 
+_LONGEST = 10_000  # characters of a line; more would be too much to look at for one that waits at the prompt
+
 
 class Thought:
     """Reasoning that is shown: its lines as they are, dimmed."""
 
     def line(self, text: str, width: int) -> list[Line]:
         return wrap([("dim", text.rstrip())], width)
+
+    more = line
 
     def end(self, width: int) -> list[Line]:  # noqa: ARG002 - as of `Blocks`
         return []
@@ -32,6 +36,8 @@ class Stream:
     def __init__(self, blocks: Blocks | Thought) -> None:
         self._blocks = blocks
         self._open: list[str] = []  # of the last line
+        self._size = 0  # of that
+        self._goes_on = False  # the last line, of which the beginning is out
         self._tail: tuple[int, int, list[Line]] | None = None
 
     def feed(self, text: str, width: int) -> list[Line]:
@@ -40,17 +46,36 @@ class Stream:
         *whole, rest = text.split("\n")
         made: list[Line] = []
         for line in whole:
-            made += self._blocks.line("".join([*self._open, line]), width)
-            self._open.clear()
-        if rest:
-            self._open.append(rest)
-        return made
+            made += self._add(line, width)
+            made += self._finish(width)
+        return made + self._add(rest, width)
 
     def end(self, width: int) -> list[Line]:
         """The lines that are left."""
-        made = self.feed("\n", width) if self._open else []
         self._tail = None
+        made = self._finish(width) if self._open else []
         return made + self._blocks.end(width)
+
+    def _add(self, text: str, width: int) -> list[Line]:
+        """Adds to the last line. Of one that is too long what fills a line of the longest kind is finished."""
+        made: list[Line] = []
+        begin = 0
+        while self._size + len(text) - begin > _LONGEST:
+            end = begin + _LONGEST - self._size
+            self._open.append(text[begin:end])
+            made += self._finish(width)
+            self._goes_on, begin = True, end
+        if begin < len(text):
+            self._open.append(text[begin:])
+            self._size += len(text) - begin
+        return made
+
+    def _finish(self, width: int) -> list[Line]:
+        take = self._blocks.more if self._goes_on else self._blocks.line
+        line = "".join(self._open)
+        self._open.clear()
+        self._size, self._goes_on = 0, False
+        return take(line, width)
 
     def tail(self, width: int, height: int) -> list[Line]:
         """The last lines of what is not finished, as they would be if nothing followed."""
@@ -62,8 +87,9 @@ class Stream:
         most = max(400, width * height)
         last = "".join(self._open)
         self._open = [last] if last else []
-        ahead = copy.deepcopy(self._blocks)
+        ahead = copy.copy(self._blocks)
         ahead.shorten(most)
-        made = ahead.line(ending(last, most), width) if last else []
+        take = ahead.more if self._goes_on else ahead.line
+        made = take(ending(last, most), width) if last else []
         made += ahead.end(width)
         return made[-height:] if height > 0 else []

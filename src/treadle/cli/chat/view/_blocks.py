@@ -8,6 +8,7 @@ that are defined elsewhere stay as they were written.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _DEEPEST = 16  # containers within each other
 _MOST_LINES = 100  # of a paragraph; what goes on is no prose, and somebody waits to see it
+_MOST = 10_000  # characters of a table, for the same reason
 _LEAST = 10  # cells for text; containers give way to it
 
 
@@ -49,6 +51,19 @@ class _Leaf:
     code: Code | None = None
     fence: str = ""
     indent: int = 0
+
+    def last(self, most: int) -> list[str]:
+        """The lines at the end, of about `most` characters, behind the head of a table."""
+        head = 2 if self.kind == "table" else 0
+        size, begin = 0, len(self.lines)
+        while begin > head and size <= most:
+            begin -= 1
+            size += len(self.lines[begin]) + 1
+        return self.lines[:head] + [ending(line, most) for line in self.lines[begin:]]
+
+    def full(self) -> bool:
+        """Whether it is to be shown before it has ended."""
+        return len(self.lines) >= _MOST_LINES or (self.kind == "table" and sum(map(len, self.lines)) >= _MOST)
 
 
 class Blocks:
@@ -63,22 +78,24 @@ class Blocks:
         self._made: list[Line] = []
 
     def shorten(self, most: int) -> None:
-        """Forgets what a paragraph or the rows of a table begin with, but for about `most` characters at the end."""
-        leaf = self._leaf
-        if leaf is None or leaf.code is not None or sum(map(len, leaf.lines)) <= most:
-            return
-        kept = leaf.lines[:2] if leaf.kind == "table" else []
-        rest = leaf.lines[len(kept) :]
-        size = begin = 0
-        for begin in range(len(rest) - 1, -1, -1):
-            size += len(rest[begin])
-            if size > most:
-                break
-        leaf.lines = kept + [ending(line, most) for line in rest[begin:]]
+        """Makes a shallow copy one that stands for itself, without what is far before its last `most` characters."""
+        self._containers, self._made = list(self._containers), []
+        if self._leaf is not None:
+            self._leaf = replace(self._leaf, lines=self._leaf.last(most), code=copy.deepcopy(self._leaf.code))
 
     def line(self, text: str, width: int) -> list[Line]:
         """Takes a line without its end. The lines that are finished with it, in at most `width` cells."""
         self._take(plain(text), width)
+        made, self._made = self._made, []
+        return made
+
+    def more(self, text: str, width: int) -> list[Line]:
+        """Takes how the last line goes on, which is too long to be looked at whole: as text, whatever it looks like."""
+        if self._leaf is None or self._leaf.code is None:
+            self._flush(width)
+            self._emit(self._cut([[("", plain(text))]], width), width)
+        else:
+            self._emit(self._cut(self._leaf.code.add(text), width), width)
         made, self._made = self._made, []
         return made
 
@@ -100,7 +117,7 @@ class Blocks:
         closed = None
         if not within:
             if leaf is not None and leaf.kind == "paragraph" and not (ITEM.match(rest) or begins_block(rest)):
-                leaf.lines.append(rest.strip(" "))  # a paragraph may go on without the signs of what it is in
+                self._go_on(leaf, rest, width)  # a paragraph may go on without the signs of what it is in
                 return
             closed = self._containers[depth]
             self._close(depth, width)
@@ -159,6 +176,9 @@ class Blocks:
         if leaf is not None and leaf.kind == "paragraph" and self._continues(leaf, text, width):
             return
         if leaf is not None and leaf.kind == "table" and not begins_block(text):
+            if leaf.full():
+                self._flush(width)
+                self._leaf = leaf = _Leaf("table", leaf.lines[:2])  # goes on below its head, shown once more
             leaf.lines.append(text)
             return
         if (fence := FENCE.fullmatch(text)) is not None:
@@ -170,7 +190,7 @@ class Blocks:
             self._flush(width)
             self._emit([[("dim", "─" * min(80, self._room(width)))]], width)
         elif text.startswith("    "):
-            if leaf is None or leaf.kind != "indented":
+            if leaf is None or leaf.kind != "indented" or (leaf.full() and leaf.lines[-1]):
                 self._flush(width)
                 self._leaf = leaf = _Leaf("indented")
             leaf.lines.append(text[4:])
@@ -188,13 +208,16 @@ class Blocks:
             self._flush(width)
             self._leaf = _Leaf("table", [header, text])
         elif not begins_block(text):
-            if len(leaf.lines) >= _MOST_LINES:
-                self._flush(width)
-                self._leaf = leaf = _Leaf("paragraph")
-            leaf.lines.append(text.strip(" "))
+            self._go_on(leaf, text, width)
         else:
             return False
         return True
+
+    def _go_on(self, paragraph: _Leaf, text: str, width: int) -> None:
+        if paragraph.full():
+            self._flush(width)
+            self._leaf = paragraph = _Leaf("paragraph")
+        paragraph.lines.append(text.strip(" "))
 
     def _fence(self, found: re.Match[str], width: int) -> None:
         self._flush(width)

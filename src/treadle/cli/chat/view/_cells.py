@@ -16,16 +16,18 @@ from treadle.cli.terminal import neutral
 from treadle.messages import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Span: TypeAlias = tuple[str, str]  # a style's name and text that has it
 Line: TypeAlias = list[Span]
 
+_ENDS = 50_000  # characters at each end of a text that is longer than anybody reads
 _WIDENS = "\ufe0f"  # asks for the emoji form, which is wide, of a character that may be narrow
 _EAST = r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003fffd]"
 _MARKS = r"\u0300-\u036f\u3099\u309a\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _STOPS = r"\u3001\u3002\uff0c\uff0e\uff1a\uff1b\uff01\uff1f\u300d\u300f\u3011\uff09\u30fc"
 _STICKS = rf"[{_MARKS}{_STOPS}]*"
+_COLUMN = re.compile(r"\S {2,}(?=\S)")  # what ends where the second column begins
 # What stays together: blanks, a word, or a character of a script that is written without blanks.
 _WORD = re.compile(rf"\s+|{_EAST}{_STICKS}|(?:(?!{_EAST})\S)+")
 
@@ -56,6 +58,26 @@ def wrap(spans: Iterable[Span], width: int, *, words: bool = True) -> list[Line]
     return [cut for line in _lines(spans, width) for cut in _wrapped(line, width, words=words)]
 
 
+def hanging(text: str, width: int, style: str) -> list[Line]:
+    """`text` in lines, where what goes on stands below the text of an indented line, or of its second column."""
+    lines: list[Line] = []
+    for line in plain(text).split("\n"):
+        indent = _indent(line, width)
+        first, *rest = wrap([(style, line)], width)
+        lines.append(first)
+        if rest:
+            more = line[sum(len(text) for _, text in first) :].lstrip()
+            lines += [[(style, " " * indent), *cut] for cut in wrap([(style, more)], width - indent)]
+    return lines
+
+
+def _indent(line: str, width: int) -> int:
+    own = len(line) - len(line.lstrip(" "))
+    found = _COLUMN.search(line, own)
+    wanted = (found.end(), own + 2) if found and own else (own,)
+    return next((indent for indent in wanted if indent <= width // 2), 0)
+
+
 def clip(spans: Iterable[Span], width: int) -> Line:
     """The first line of `spans`, with an ellipsis where it goes on behind `width` cells."""
     lines = wrap(spans, width, words=False)
@@ -84,6 +106,14 @@ def middle(lines: list[Line], most: int, width: int, style: str = "dim") -> list
     half = most // 2
     note = clip([(style, f"[... {len(lines) - 2 * half} lines ...]")], width)
     return [*lines[:half], note, *lines[-half:]]
+
+
+def folded(text: str, most: int, width: int, broken: Callable[[str], list[Line]]) -> list[Line]:
+    """The lines of `text`, of more than `most` only the first and the last ones. Only what may be shown is broken."""
+    if len(text) <= 2 * _ENDS:
+        return middle(broken(text), most, width)
+    note = clip([("dim", f"[... {len(text) - 2 * _ENDS:,} characters and more ...]")], width)
+    return [*broken(text[:_ENDS])[: most // 2], note, *broken(text[-_ENDS:])[-(most // 2) :]]
 
 
 def _lines(spans: Iterable[Span], width: int) -> list[Line]:

@@ -29,9 +29,9 @@ def named(name: str, args: str, *, hosted: bool = False) -> Line:
     ]
 
 
-def arguments(args: str) -> dict[str, Any] | None:
-    """The arguments of a call, if they are such."""
-    if len(args) > _PARSED:
+def arguments(args: str, most: int = _PARSED) -> dict[str, Any] | None:
+    """The arguments of a call, if they are such and no longer than `most`."""
+    if len(args) > most:
         return None
     try:
         given = json.loads(args or "{}")

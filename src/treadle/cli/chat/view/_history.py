@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from treadle.cli.chat.view._answer import Stream, Thought
 from treadle.cli.chat.view._blocks import Blocks
-from treadle.cli.chat.view._cells import beside, clip, middle, wrap
-from treadle.cli.chat.view._describe import named
+from treadle.cli.chat.view._cells import beside, clip, folded, wrap
+from treadle.cli.chat.view._describe import counted, named
 from treadle.cli.chat.view._outcome import indented, tell
 from treadle.cli.chat.view._words import Spacing
 from treadle.cli.terminal import one_line
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from treadle.messages import AssistantPart, Message
 
 _SAID_LINES = 30
+_REPLAYED = 50_000  # characters; more takes longer than anybody waits for a prompt
+_EACH = 200  # characters that a message counts for besides its text
 
 
 def said(text: str, width: int) -> list[Line]:
     """What the user said, marked as such; of long texts the beginning and the end."""
     sign = width >= 10
-    lines = middle(wrap([("", text.rstrip("\n"))], width - 2 * sign), _SAID_LINES, width - 2 * sign)
+    room = width - 2 * sign
+    lines = folded(text.rstrip("\n"), _SAID_LINES, room, lambda some: wrap([("", some)], room))
     if not sign:
         return [clip(line, width) for line in lines]
     return [clip([("user", "> " if index == 0 else "  "), *line], width) for index, line in enumerate(lines)]
@@ -42,8 +45,10 @@ def said(text: str, width: int) -> list[Line]:
 def replayed(messages: Iterable[Message], width: int, *, show_reasoning: bool, marks: bool) -> list[Line]:
     """A conversation: what was said by both sides, and each call in a line with what it came to."""
     messages, spacing = list(messages), Spacing()
-    lines: list[Line] = []
-    for index, message in enumerate(messages):
+    begin = _begin(messages)
+    note = f"[... {counted(begin, 'earlier message')} not shown ...]"
+    lines = spacing.apart([clip([("dim", note)], width)] if begin else [])
+    for index, message in enumerate(messages[begin:], begin):
         if isinstance(message, UserMessage):
             blocks = [spacing.apart(said(_of_user(message), width))]
         elif isinstance(message, AssistantMessage):
@@ -56,6 +61,17 @@ def replayed(messages: Iterable[Message], width: int, *, show_reasoning: bool, m
         for block in blocks:
             lines += block
     return lines
+
+
+def _begin(messages: list[Message]) -> int:
+    """Which of the messages at the end is the first that is shown."""
+    size, begin = 0, len(messages)
+    while begin and size < _REPLAYED:
+        begin -= 1
+        message = messages[begin]
+        parts = message.content if isinstance(message, UserMessage | AssistantMessage) else ()
+        size += _EACH + sum(len(part.text) for part in parts if isinstance(part, TextPart | ReasoningPart))
+    return begin
 
 
 def _of_user(message: UserMessage) -> str:
@@ -90,7 +106,9 @@ def _kind(part: AssistantPart) -> str:
 def _part(part: AssistantPart, results: dict[str, ToolResultPart], width: int, *, marks: bool) -> list[Line]:
     if isinstance(part, TextPart | ReasoningPart):
         stream = Stream(Blocks(marks=marks) if isinstance(part, TextPart) else Thought())
-        return [*stream.feed(part.text, width), *stream.end(width)]
+        early = max(0, len(part.text) - _REPLAYED)
+        note = [clip([("dim", f"[... {counted(early, 'character')} before ...]")], width)] if early else []
+        return [*note, *stream.feed(part.text[early:], width), *stream.end(width)]
     if not isinstance(part, ToolCallPart):
         return []
     name = named(part.name, part.args, hosted=part.hosted)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from treadle.cli.chat.view._cells import Line
 
 _LONGEST = 10_000  # characters; nobody writes longer paragraphs, and a parser may be slow with made-up ones
+_MOST_BRACKETS = 500  # each of which the parser looks for the other one of
 _STYLES = {"strong": "strong", "em": "emphasis", "s": "strike"}
 _MARKS = {"strong": "**", "em": "*", "s": "~~"}
 _SPECIAL = frozenset("\\`*_~[]<>&!")
@@ -18,7 +19,7 @@ _SPECIAL = frozenset("\\`*_~[]<>&!")
 
 def inline(text: str, style: str = "", *, marks: bool = False) -> Line:
     """Markdown text as spans; line ends stay. `marks` keeps the signs of emphasis and code, where no colour tells."""
-    if len(text) > _LONGEST or _SPECIAL.isdisjoint(text):
+    if len(text) > _LONGEST or _SPECIAL.isdisjoint(text) or text.count("[") > _MOST_BRACKETS:
         return [(style, text)]
     made = _Inline(style, marks=marks)
     made.add(_parser().parseInline(text)[0].children or ())

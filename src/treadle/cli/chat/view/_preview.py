@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from treadle.cli.calls import COMMAND
-from treadle.cli.chat.view._cells import middle, wrap
+from treadle.cli.chat.view._cells import wrap
 from treadle.cli.chat.view._describe import arguments
 from treadle.cli.chat.view._outcome import diff
 from treadle.cli.terminal import one_line
@@ -14,33 +15,39 @@ from treadle.cli.terminal import one_line
 if TYPE_CHECKING:
     from treadle.cli.chat.view._cells import Line
 
-_LINES = 400  # more than anybody looks through; what is left out is told, in colour
+# Characters that count as printable and show nothing, or change the look of the one before them.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 def preview(name: str, args: str, change: str, width: int) -> list[Line]:
-    """The diff of a change with its counts, a command as it would run, or the arguments of any other call."""
-    given = arguments(args)
+    """All of it: the diff of a change with its counts, a command as it would run, or the arguments of another call."""
+    given = arguments(args, len(args))
     if name == COMMAND and given is not None and isinstance(given.get("command"), str):
-        lines = wrap([("dim", "$ "), ("strong", _visible(given.pop("command")))], width, words=False)
+        lines = wrap([("dim", "$ "), ("strong", visible(given.pop("command")))], width, words=False)
         rest = wrap([("dim", json.dumps(given, ensure_ascii=True))], width, words=False) if given else []
-        return _whole([*lines, *rest], width)
-    head: Line = [("tool", one_line(name))]
+        return [*lines, *rest]
+    head: Line = [("tool", visible(one_line(name)))]
     if given is not None and isinstance(given.get("path"), str):
-        head.append(("", f" {one_line(given['path'])}"))
-    if change:
-        added, removed, lines = diff(change, width)
-        counts: Line = [("added", f" +{added}"), ("removed", f" -{removed}")]
-        if lines:
-            return [*wrap([*head, *counts], width), *_whole(lines, width)]
-        return [*wrap(head, width), *_whole(wrap([("", change)], width), width)]
+        head.append(("", " " + visible(given["path"]).replace("\n", "\\n")))
+    added, removed, lines = diff(visible(change), width)
+    if lines:
+        return [*wrap([*head, ("added", f" +{added}"), ("removed", f" -{removed}")], width), *lines]
+    told = wrap([("", visible(change))], width) if change else []
     text = args if given is None else json.dumps(given, ensure_ascii=False, indent=2)
-    return [*wrap(head, width), *_whole(wrap([("", _visible(text))], width, words=False), width)]
+    text = visible(text).replace("\\n", "\\n\n")  # a line of an argument is a line here
+    return [*wrap(head, width), *told, *wrap([("", text)], width, words=False)]
 
 
-def _visible(text: str) -> str:
+def exact(text: str, width: int) -> list[str]:
+    """`text` in rows of at most `width` cells, with nothing in it that is not seen."""
+    return ["".join(piece for _, piece in line) for line in wrap([("", visible(text))], max(1, width), words=False)]
+
+
+def visible(text: str) -> str:
     """`text` with everything escaped that is not printed as what it is: what is allowed must be what runs."""
+    text = _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
-
-
-def _whole(lines: list[Line], width: int) -> list[Line]:
-    return middle(lines, _LINES, width, "warning")

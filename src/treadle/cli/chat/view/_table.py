@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _DELIMITER = re.compile(r":?-+:?")
 _BAR = re.compile(r"(?<!\\)\|")
 _LEAST = 6  # cells of a column that had to give way
+_MOST = 5000  # cells
 _BETWEEN = " │ "
 
 
@@ -28,9 +29,14 @@ def begins_table(header: str, line: str) -> bool:
 
 
 def table(lines: Sequence[str], width: int, *, marks: bool) -> list[Line]:
-    """The rows of a table in columns; in a list of what each row has where there is no room for columns."""
+    """The rows of a table in columns; in a list of what each row has where there is no room for columns.
+
+    One with more cells than anybody looks at is shown as it was written.
+    """
     texts = [_texts(line) for line in (lines[0], *lines[2:])]
     count = max(map(len, texts))
+    if count * len(texts) > _MOST:
+        return wrap([("", "\n".join(lines))], width, words=False)
     texts = [row + [""] * (count - len(row)) for row in texts]
     sides = ([_side(text) for text in _texts(lines[1])] + ["left"] * count)[:count]
     rows = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treadle.cli.chat.view._cells import clip, middle, wrap
+from treadle.cli.chat.view._cells import clip, folded, hanging, wrap
 from treadle.cli.chat.view._describe import counted, duration
 from treadle.cli.chat.view._history import replayed, said
 from treadle.cli.chat.view._notes import retried, sources, stopped, summarised
@@ -85,6 +85,15 @@ class View:
         self._retry: float | None = None  # when the next attempt begins
 
     @property
+    def context(self) -> int | None:
+        """The tokens of the last request and its answer, if they are known."""
+        return self._spent.context
+
+    @context.setter
+    def context(self, tokens: int | None) -> None:
+        self._spent.context = tokens
+
+    @property
     def usage(self) -> Usage:
         """The tokens of all runs so far."""
         return self._spent.usage
@@ -137,7 +146,7 @@ class View:
     def note(self, text: str, width: int) -> list[str]:
         """Something that is good to know; its line ends are kept."""
         width = max(1, width)
-        return self._apart(middle(wrap([("dim", text)], width), _NOTE_LINES, width))
+        return self._apart(folded(text, _NOTE_LINES, width, lambda some: hanging(some, width, "dim")))
 
     def error(self, text: str, width: int) -> list[str]:
         """What went wrong, as one line of text."""

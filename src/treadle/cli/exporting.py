@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from treadle.errors import ConfigError
 from treadle.messages import (
     SCHEMA_VERSION,
     AssistantMessage,
@@ -19,11 +20,28 @@ from treadle.messages import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from treadle import Message
 
 
-def as_json(session: str, messages: Sequence[Message]) -> bytes:
+def exported(session: str, messages: Sequence[Message], *, as_json: bool) -> bytes:
+    """The conversation as JSON for programs, or as Markdown for people."""
+    return _as_json(session, messages) if as_json else as_markdown(session, messages)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Writes a file that is not there yet. Raises `ConfigError`."""
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise ConfigError(f"{path} is there already; name another file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _as_json(session: str, messages: Sequence[Message]) -> bytes:
     """The messages as they are, for programs: `decode_messages` reads the list of them back."""
     exported = {"version": SCHEMA_VERSION, "session": session, "messages": messages}
     return msgspec.json.format(msgspec.json.encode(exported), indent=1) + b"\n"

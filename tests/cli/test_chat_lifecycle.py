@@ -1,0 +1,188 @@
+"""What begins, fails to begin and ends in a client: nothing that was typed is lost, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.client import Heard, make_client, make_parts
+from treadle import ToolStart, UserMessage, tool
+from treadle.cli import main
+from treadle.cli.chat.client import Client
+from treadle.cli.chat.streams import printed_above
+from treadle.errors import StoreError
+from treadle.sessions import load
+from treadle.testing import ScriptedModel, call
+
+BOUND = 20.0
+Start = Callable[..., tuple[Client, Heard]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    clients: list[Client] = []
+
+    def make(model: Any, **options: Any) -> tuple[Client, Heard]:
+        client, face = make_client(tmp_path, model, **options)
+        clients.append(client)
+        return client, face
+
+    yield make
+    for client in clients:
+        await client.close()
+
+
+async def do(client: Client, *lines: str) -> None:
+    for line in lines:
+        client.enter(line)
+        async with asyncio.timeout(BOUND):
+            await client.settled()
+
+
+def texts(messages: Any) -> list[str]:
+    return [part.text for message in messages if isinstance(message, UserMessage) for part in message.content]
+
+
+async def test_a_session_that_another_process_holds_costs_neither_the_line_nor_what_a_command_printed(start) -> None:
+    model = ScriptedModel("I see.")
+    client, face = start(model)
+    await do(client, "!echo loom")
+    async with client.parts.store.claim("first"):
+        await do(client, "what was that?")
+    assert face.given_back == ["what was that?"] and face.said[-1].startswith("error: ")
+    await do(client, "what was that?")
+    assert "loom" in texts(model.requests[0].messages)[0] and face.given_back == ["what was that?"]
+
+
+async def test_a_session_that_cannot_be_stored_costs_not_the_line(start, monkeypatch) -> None:
+    client, face = start(ScriptedModel("Never shown."))
+
+    async def full(*_: Any, **__: Any) -> int:
+        raise StoreError("no space left on device")
+
+    monkeypatch.setattr(client.parts.store, "append", full)
+    await do(client, "a long thought")
+    assert face.given_back == ["a long thought"]
+    assert "no space left" in "".join([*face.said, *(getattr(event, "error", None) or "" for event in face.events)])
+
+
+async def test_a_run_that_is_cancelled_before_it_has_begun_gives_its_line_back(start) -> None:
+    client, face = start(ScriptedModel())
+    waiting = asyncio.Event()
+
+    class Slow:
+        async def __aenter__(self) -> None:
+            waiting.set()
+            await asyncio.Event().wait()
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    client.parts.store.claim = lambda _: Slow()  # type: ignore[assignment,method-assign]
+    client.enter("first")
+    await asyncio.wait_for(waiting.wait(), BOUND)
+    client.steer("and then")
+    client.conversation.cancel()
+    async with asyncio.timeout(BOUND):
+        await client.settled()
+    assert face.given_back == ["first\nand then"] and face.said[-1] == "note: interrupted"
+
+
+async def test_what_a_cancelled_run_was_steered_with_and_has_not_taken_is_given_back(start) -> None:
+    running = asyncio.Event()
+
+    @tool(effect="read")
+    async def look(deep: bool) -> str:
+        """Look."""
+        if deep:
+            running.set()
+            await asyncio.Event().wait()
+        return "seen"
+
+    model = ScriptedModel(call("look", deep=False), call("look", deep=True))
+    client, face = start(model, tools=[look])
+    face.on_event = lambda event: (
+        client.steer("taken") if isinstance(event, ToolStart) and not running.is_set() else None
+    )
+    client.enter("paint")
+    await asyncio.wait_for(running.wait(), BOUND)
+    client.steer("not taken")
+    client.enter("waits")
+    client.conversation.cancel()
+    async with asyncio.timeout(BOUND):
+        await client.settled()
+    assert texts(await load(client.parts.store, "first"))[:2] == ["paint", "taken"]
+    assert face.given_back == ["not taken\nwaits"]
+
+
+async def test_the_context_figure_is_that_of_the_conversation_which_goes_on(start) -> None:
+    client, _ = start(ScriptedModel("One.", "Two."))
+    seen = [client.context_tokens]
+    for line in ("first", "second", "/undo", "/clear", "/resume first", "/undo", "/undo"):
+        await do(client, line)
+        seen.append(client.context_tokens)
+    full = seen[1]
+    assert full > 0 and seen == [0, full, full, full, 0, full, full, 0]
+
+
+async def test_a_copy_is_told_from_its_source_in_the_list(start) -> None:
+    client, face = start(ScriptedModel("One.", "Two."))
+    await do(client, "first", "second", "/undo", "/sessions")
+    copy, source = face.said[-1].splitlines()[1:]
+    assert copy.endswith("first  (a copy of first)") and "copy" not in source
+
+
+async def test_a_server_that_never_answers_keeps_nobody_from_leaving(tmp_path: Path) -> None:
+    chaos = Path(__file__).parents[1] / "support" / "mcp_chaos.py"
+    servers = {"mute": {"command": sys.executable, "args": [str(chaos), "mute"]}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    face = Heard()
+    client = Client(face, make_parts(tmp_path, model="offline:demo", mcp=(str(tmp_path / "mcp.json"),)), "first")
+    client.enter("hi")
+    async with asyncio.timeout(BOUND):
+        while "note: starting 1 MCP server ..." not in face.said:
+            await asyncio.sleep(0)
+        await client.close()
+
+
+async def test_a_server_that_fails_in_no_known_way_is_told_of_and_left_out(tmp_path: Path) -> None:
+    class Odd:
+        async def __aenter__(self) -> Odd:
+            raise OSError("no room")
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+        async def ready(self) -> None: ...
+
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
+    face = Heard()
+    client = Client(face, make_parts(tmp_path, model="offline:demo", mcp=(str(tmp_path / "mcp.json"),)), "first")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("treadle.cli.mcp.load_servers", lambda *_: [Odd()])
+        await do(client, "hi")
+    assert "note: an MCP server could not be started: OSError: no room" in face.said
+    assert client.parts.agents.servers == [] and face.events
+    await client.close()
+
+
+async def test_what_is_printed_without_an_end_of_line_is_shown_at_the_end() -> None:
+    face = Heard()
+    with printed_above(face):  # type: ignore[arg-type]
+        print("one\ntwo", end="")
+    await asyncio.sleep(0)
+    assert face.said == ["output: one", "output: two"]
+
+
+@pytest.mark.parametrize("name", ["foo", "offline:nope", "nobody:x"])
+def test_a_name_that_means_no_model_is_refused_before_anything_else(name: str, capsys, tmp_path, monkeypatch) -> None:
+    (tmp_path / ".treadle").mkdir()
+    (tmp_path / ".treadle" / "config.toml").write_text('mode = "plan"\n')
+    monkeypatch.chdir(tmp_path)
+    assert main(["chat", "-m", name]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and name.removesuffix(":x") in said.err
