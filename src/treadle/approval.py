@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import logging
 import os
+import re
 import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("treadle")
 _SHOWN = 2_000  # characters of the arguments in a question
 _POLL_SECONDS = 0.1
+# Characters that count as printable and show nothing, or change the look of the one before them.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 class Allow(msgspec.Struct, frozen=True, tag_field="decision", tag="allow"):
@@ -111,6 +116,18 @@ def approve_effects(*effects: Effect | str, otherwise: Approve = deny_all) -> Ap
     return policy
 
 
+def visible(text: str) -> str:
+    """`text` to show to whoever decides on it: all that is not printed as what it is becomes an escape, like `\\u202e`.
+
+    So nothing in a command or a change can hide, or look like something else, by control characters, directions,
+    joiners or characters that leave no mark. Line ends and tabs stay.
+    """
+    text = _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
+
+
 async def ask_on_terminal(request: ToolRequest) -> Decision:
     """Asks the person at the terminal of this process: `y` or `yes` allows the call.
 
@@ -171,5 +188,5 @@ class _Terminal:
 
 def _shown(args: str) -> str:
     """Arguments on one line, without what could move the cursor or hide a part of them."""
-    text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in args)
+    text = visible(args).replace("\n", "\\n").replace("\t", "\\t")
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"

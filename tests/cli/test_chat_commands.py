@@ -92,7 +92,7 @@ async def test_the_mode_goes_round_and_is_never_yolo(tmp_path: Path) -> None:
     assert face.said == [
         "note: the mode is plan",
         "error: a mode is ask, auto-edit, plan, and not 'yolo'",
-        "note: the mode is plan",
+        "note: the mode is plan; /mode ask, auto-edit, plan changes it, and so does shift-tab",
     ]
     await client.close()
 
@@ -134,8 +134,8 @@ async def test_undo_takes_the_last_message_back_and_the_log_keeps_it(tmp_path: P
 async def test_a_fork_goes_on_from_before_any_message(tmp_path: Path) -> None:
     model = ScriptedModel("One.", "Two.", "Three.")
     client, face = make_client(tmp_path, model)
-    await do(client, "/fork", "first", "second", "/fork", "/fork 7", "/fork 2")
-    assert "there is nothing to fork yet" in face.said[0]
+    await do(client, "/fork", "/fork 1", "first", "second", "/fork", "/fork 7", "/fork 2")
+    assert face.said[:2] == ["error: there is nothing to fork yet"] * 2
     assert "1  first\n" in said(face) and "2  second" in said(face)
     assert "error: /fork takes a number from 1 to 2; /fork alone lists them" in face.said
     assert face.given_back == ["second"] and client.conversation.session != "first"
@@ -208,8 +208,8 @@ async def test_the_others_say_what_they_are_asked(tmp_path: Path) -> None:
     text = said(face)
     assert "run_command (external)  Run a shell command" in text
     assert "no MCP servers" in text and "note: nothing" in text and "AGENTS.md" in text
-    assert "the mode is ask" in text and "no rule covers it" in text
-    assert " of 1,000 (" in face.said[-1]
+    assert "the mode is ask\n  there are no rules" in text and "no rule covers it" in text
+    assert "the next answer tells" in text and " of 1,000 (" in face.said[-1]
     await do(client, "/quit")
     assert client.leaving.is_set()
     await client.close()

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -145,14 +145,14 @@ async def test_a_server_that_never_answers_keeps_nobody_from_leaving(tmp_path: P
     client = Client(face, make_parts(tmp_path, model="offline:demo", mcp=(str(tmp_path / "mcp.json"),)), "first")
     client.enter("hi")
     async with asyncio.timeout(BOUND):
-        while "note: starting 1 MCP server ..." not in face.said:
+        while "note: starting 1 MCP server ..." not in face.said:  # noqa: ASYNC110 - a face tells in no other way
             await asyncio.sleep(0)
         await client.close()
 
 
 async def test_a_server_that_fails_in_no_known_way_is_told_of_and_left_out(tmp_path: Path) -> None:
     class Odd:
-        async def __aenter__(self) -> Odd:
+        async def __aenter__(self) -> Self:
             raise OSError("no room")
 
         async def __aexit__(self, *_: object) -> None: ...
@@ -173,7 +173,7 @@ async def test_a_server_that_fails_in_no_known_way_is_told_of_and_left_out(tmp_p
 async def test_what_is_printed_without_an_end_of_line_is_shown_at_the_end() -> None:
     face = Heard()
     with printed_above(face):  # type: ignore[arg-type]
-        print("one\ntwo", end="")
+        sys.stdout.write("one\ntwo")
     await asyncio.sleep(0)
     assert face.said == ["output: one", "output: two"]
 

@@ -25,7 +25,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=fence)[ ]*$", re.MULTILINE | re.DOTALL)
-TREADLE = re.compile(r"\btreadle (run|manifest|mcp|config|permissions|trust|--)")
+TREADLE = re.compile(r"\btreadle( (run|chat|sessions|manifest|mcp|config|permissions|trust|--)|$)")
 
 
 class Block(NamedTuple):

@@ -155,8 +155,8 @@ def test_a_preview_of_a_call_that_cannot_be_says_so(desk: Desk, name, arguments)
 
 
 def test_a_preview_hides_nothing_behind_control_characters(desk: Desk):
-    shown = desk.workspace.preview("run_command", {"command": "rm -rf x \x1b[2K\r\u202eecho hi\x9b"})
-    assert shown == "$ rm -rf x \\x1b[2K\\r\\u202eecho hi\\x9b"
+    shown = desk.workspace.preview("run_command", {"command": "rm -rf x \x1b[2K\r\u202eecho hi\x9b \u3164"})
+    assert shown == "$ rm -rf x \\x1b[2K\\r\\u202eecho hi\\x9b \\u3164"
 
 
 def test_a_preview_names_a_file_in_one_line(desk: Desk):

@@ -230,9 +230,9 @@ def _add_config(commands: Any) -> None:
 
 def _add_permissions(commands: Any) -> None:
     what = "list the rules of what runs without asking, explain or revoke them"
-    parser = commands.add_parser("permissions", help=what, description=what, allow_abbrev=False)
-    parser.set_defaults(command=_permissions)
-    inner = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser = commands.add_parser("permissions", help=what, description=f"{what}; alone it lists.", allow_abbrev=False)
+    parser.set_defaults(command=_permissions, permissions="list", root=".", profile=None, json=False)
+    inner = parser.add_subparsers(title="commands", metavar="COMMAND")
     shown = _permissions_command(inner, "list", "print the rules and where each comes from")
     shown.add_argument("--json", action="store_true", help="print them as JSON")
     asked = _permissions_command(inner, "explain", "tell why a call runs, is asked about or is denied")

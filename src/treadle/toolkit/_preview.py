@@ -27,11 +27,6 @@ def difference(old: str, new: str, source: str, target: str) -> str | None:
     return "\n".join(_moved(line, head) if line.startswith("@@ ") else line for line in lines)
 
 
-def visible(text: str) -> str:
-    """`text` with everything escaped that is not printed as what it is, so that nothing hides what is decided on."""
-    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
-
-
 def _lines(text: str) -> list[str]:
     """The lines of a text. A last one without its end is told as such, in the words of diff and git."""
     *lines, last = text.split("\n")

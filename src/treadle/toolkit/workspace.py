@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from treadle.approval import visible
 from treadle.errors import ConfigError, ToolError
 from treadle.toolkit._changing import Changing, Edit
 from treadle.toolkit._names import shown
-from treadle.toolkit._preview import difference, visible
+from treadle.toolkit._preview import difference
 from treadle.toolkit._reading import Reading
 from treadle.toolkit.root import Root
 from treadle.tools import Effect, Tool, tool

@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.cli.calls import COMMAND
 from treadle.cli.options import agent_options, window_of
-from treadle.errors import ConfigError, TreadleError
+from treadle.errors import TreadleError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -17,7 +17,7 @@ KEYS = (
     ("enter", "send; while a run goes on, the line waits its turn"),
     ("alt-enter, ctrl-j", "a new line; so does enter behind a \\"),
     ("alt-s", "steer: say it before the run's next step"),
-    ("ctrl-c, esc", "end what goes on; at an idle prompt ctrl-c twice leaves"),
+    ("ctrl-c, esc", "end what goes on; ctrl-c also clears the prompt, and twice at an empty one leaves"),
     ("ctrl-d", "leave, at an empty prompt"),
     ("shift-tab", "the next mode: ask, auto-edit, plan"),
     ("up", "what waits, to edit it; then earlier lines"),
@@ -27,6 +27,7 @@ KEYS = (
     ("@path", "name a file; images and PDF go along"),
     ("!command", "run a command yourself; the model reads its output with the next message"),
 )
+_UNKNOWN_CONTEXT = "context: how full it is, the next answer tells"
 
 
 class Command(NamedTuple):
@@ -124,7 +125,8 @@ async def _mode(client: Client, argument: str) -> None:
         raise ConfigError(f"a mode is {', '.join(MODES)}, and not {argument!r:.40}")
     if argument:
         client.set_mode(argument)
-    client.face.note(f"the mode is {client.parts.rules.mode}")
+    more = "" if argument else f"; /mode {', '.join(MODES)} changes it, and so does shift-tab"
+    client.face.note(f"the mode is {client.parts.rules.mode}{more}")
 
 
 async def _tools(client: Client, _argument: str) -> None:
@@ -152,7 +154,7 @@ async def _context(client: Client, _argument: str) -> None:
     parts = client.parts
     window, used = parts.agents.window, client.context_tokens
     share = f" of {window:,} ({used * 100 // window} %)" if window else ""
-    lines = [f"context: {used:,} tokens{share} after the last answer"]
+    lines = [f"context: {used:,} tokens{share} after the last answer" if used else _UNKNOWN_CONTEXT]
     lines += [f"  {file.path}" for file in parts.context.files]
     lines += [f"  skill {skill.name}: {skill.description}" for skill in parts.context.skills]
     client.face.output("\n".join(lines))
@@ -160,7 +162,7 @@ async def _context(client: Client, _argument: str) -> None:
 
 async def _permissions(client: Client, argument: str) -> None:
     rules = client.parts.rules
-    lines = [f"{rule.decision} {rule.text}, from {rule.origin}" for rule in rules.rules]
+    lines = [f"{rule.decision} {rule.text}, from {rule.origin}" for rule in rules.rules] or ["there are no rules"]
     if argument:
         lines = rules.explain(argument)
     client.face.output("\n".join([f"the mode is {rules.mode}", *(f"  {line}" for line in lines)]))

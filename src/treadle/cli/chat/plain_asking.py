@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from treadle.approval import visible
 from treadle.cli.chat.asking import ARMED_SECONDS
-from treadle.cli.chat.view import visible
 from treadle.cli.terminal import neutral
 from treadle.messages import encodable
 

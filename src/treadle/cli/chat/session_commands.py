@@ -58,10 +58,12 @@ async def resume(client: Client, argument: str) -> None:
 async def fork(client: Client, argument: str) -> None:
     """Goes on in a copy of the session, from before one of the person's messages."""
     turns = await turns_of(client)
+    if not turns:
+        raise ConfigError("there is nothing to fork yet")
     if not argument:
         lines = [f"  {number}  {' '.join(turn.text[:200].split())[:70]}" for number, turn in enumerate(turns, 1)]
         title = "/fork NUMBER goes on from before a message:"
-        client.face.output("\n".join([title, *lines] if lines else ["there is nothing to fork yet"]))
+        client.face.output("\n".join([title, *lines]))
         return
     if not argument.isdecimal() or not 0 < int(argument[:9]) <= len(turns):
         raise ConfigError(f"/fork takes a number from 1 to {len(turns)}; /fork alone lists them")

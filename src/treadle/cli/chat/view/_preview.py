@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
+from treadle.approval import visible
 from treadle.cli.calls import COMMAND
 from treadle.cli.chat.view._cells import wrap
 from treadle.cli.chat.view._describe import arguments
@@ -14,11 +14,6 @@ from treadle.cli.terminal import one_line
 
 if TYPE_CHECKING:
     from treadle.cli.chat.view._cells import Line
-
-# Characters that count as printable and show nothing, or change the look of the one before them.
-_UNSEEN = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
 
 
 def preview(name: str, args: str, change: str, width: int) -> list[Line]:
@@ -43,11 +38,3 @@ def preview(name: str, args: str, change: str, width: int) -> list[Line]:
 def exact(text: str, width: int) -> list[str]:
     """`text` in rows of at most `width` cells, with nothing in it that is not seen."""
     return ["".join(piece for _, piece in line) for line in wrap([("", visible(text))], max(1, width), words=False)]
-
-
-def visible(text: str) -> str:
-    """`text` with everything escaped that is not printed as what it is: what is allowed must be what runs."""
-    text = _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
