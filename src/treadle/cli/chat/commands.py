@@ -142,7 +142,7 @@ async def _mcp(client: Client, _argument: str) -> None:
     agents = client.parts.agents
     await agents.agent()
     lines = [f"  {server.name}: {len(await server.tools())} tools" for server in agents.servers]
-    none = "no MCP servers: the setting mcp names files of them"
+    none = "no MCP servers: files that the setting mcp names, and the .mcp.json of a trusted directory, have them"
     client.face.output("\n".join(["MCP servers:", *lines] if lines else [none]))
 
 
