@@ -158,6 +158,8 @@ def test_a_compaction_between_runs_counts_on_the_conversation_so_far():
     assert conversation([*log, between]) == compacted(before, between)
     again = Compaction("three", 1)
     assert conversation([*log, between, again]) == compacted(compacted(before, between), again)
+    said = (UserMessage("hi"), AssistantMessage("yes"), UserMessage("more"), AssistantMessage("sure"))
+    assert conversation([*log, between, again], originals=True) == said
 
 
 @pytest.mark.parametrize("count", [-9, 0, 2, 3, 99])

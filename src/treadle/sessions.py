@@ -98,7 +98,8 @@ class PausedRun(msgspec.Struct, frozen=True):
 class SessionFold:
     """What a session's log tells, event by event, in time that grows with the log and not with its square."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, originals: bool = False) -> None:
+        self._originals = originals  # summaries change nothing
         self._settled: list[Message] = []  # nothing that follows changes these
         self._latest: tuple[Message, ...] = ()  # behind them; from an answer on, unless they are all
         self._run: Fold | None = None
@@ -113,6 +114,8 @@ class SessionFold:
             case RunStart():
                 self._begin(event)
                 return
+            case Compaction() if self._originals:
+                pass
             case Compaction() if self._run is None or event.run_id != self._run_id:  # made between two runs
                 self._latest = repair(compacted(self.messages(), event))
                 self._settled, self.paused = [], None
@@ -158,21 +161,21 @@ def _last_answer(messages: Sequence[Message]) -> int:
     return next((place for place in places if isinstance(messages[place], AssistantMessage)), 0)
 
 
-def conversation(events: Iterable[Event]) -> tuple[Message, ...]:
+def conversation(events: Iterable[Event], *, originals: bool = False) -> tuple[Message, ...]:
     """What the next request of a session begins with, from its log or from any beginning of it.
 
-    Summaries stand for what was compacted. Calls that were never answered have error results, unless the last run
+    Summaries stand for what was compacted; with `originals` all that was said is there in their place. Calls that were never answered have error results, unless the last run
     paused on them: then they are open, as `Agent.resume` takes them.
     """
-    fold = SessionFold()
+    fold = SessionFold(originals=originals)
     for event in events:
         fold.feed(event)
     return fold.messages()
 
 
-async def load(store: Store, session: str) -> tuple[Message, ...]:
+async def load(store: Store, session: str, *, originals: bool = False) -> tuple[Message, ...]:
     """The `conversation` of a stored session. Raises `NoSuchSessionError` for one that is not there."""
-    return (await read_session(store, session)).messages()
+    return (await read_session(store, session, originals=originals)).messages()
 
 
 async def paused(store: Store, session: str) -> PausedRun | None:
@@ -180,9 +183,9 @@ async def paused(store: Store, session: str) -> PausedRun | None:
     return (await read_session(store, session)).paused
 
 
-async def read_session(store: Store, session: str) -> SessionFold:
+async def read_session(store: Store, session: str, *, originals: bool = False) -> SessionFold:
     """All that a session tells."""
-    fold = SessionFold()
+    fold = SessionFold(originals=originals)
     async for stored in store.read(session):
         fold.feed(stored.event)
     return fold

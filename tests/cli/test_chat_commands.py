@@ -144,6 +144,31 @@ async def test_a_fork_goes_on_from_before_any_message(tmp_path: Path) -> None:
     await client.close()
 
 
+async def test_a_fork_goes_on_from_before_what_steered_a_run(tmp_path: Path) -> None:
+    @tool(effect="read")
+    def look() -> str:
+        """Looks."""
+        client.steer("rather blue")
+        return "a loom"
+
+    model = ScriptedModel(call("look"), "Blue.", "Red.")
+    client, face = make_client(tmp_path, model, tools=[look])
+    await do(client, "weave", "/fork", "/fork 2")
+    assert "1  weave\n" in said(face) and "2  rather blue" in said(face) and face.given_back == ["rather blue"]
+    await do(client, "rather red")
+    assert words(model.requests[2].messages) == ["weave", "rather red"]
+    assert [type(message) for message in model.requests[2].messages].count(ToolMessage) == 1
+    await client.close()
+
+
+async def test_an_export_has_what_a_summary_stands_for(tmp_path: Path) -> None:
+    client, _ = make_client(tmp_path, ScriptedModel("One.", "All about looms.", "Two."))
+    await do(client, "first", "/compact", "second", "/export out.json")
+    exported = json.loads((tmp_path / "root" / "out.json").read_text())["messages"]
+    assert words(decode_messages(json.dumps(exported))) == ["first", "second"]
+    await client.close()
+
+
 async def test_compact_goes_on_from_a_summary(tmp_path: Path) -> None:
     model = ScriptedModel("One.", "All about looms.", "Two.")
     client, face = make_client(tmp_path, model)
@@ -230,7 +255,7 @@ async def test_commands_and_skills_of_the_user_put_their_text_into_the_conversat
     assert "Over, under." in words(model.requests[1].messages)[-1] and words(model.requests[1].messages)[-1].endswith(
         "a scarf"
     )
-    assert "user: [/review a.py]" in face.said and "user: [skill weave] a scarf" in face.said
+    assert "user: [/review a.py]" in face.said and "user: [skill weave]\n\na scarf" in face.said
     assert "/skill:weave" in face.said[-1] and "/review" in face.said[-1]
     await client.close()
 
@@ -260,7 +285,7 @@ async def test_a_server_that_does_not_start_is_told_and_left_out(tmp_path: Path)
     await do(client, "list the files", "/mcp")
     assert face.said[1] == "note: starting 1 MCP server ..."
     assert face.said[2].startswith("note: ") and "looms" in face.said[2]
-    assert "no MCP servers" in face.said[-1] and isinstance(face.events[-1], RunFinish)
+    assert "  left out: " in face.said[-1] and "looms" in face.said[-1] and isinstance(face.events[-1], RunFinish)
     await client.close()
 
 
@@ -273,8 +298,8 @@ async def test_without_the_extra_servers_are_left_out_and_the_chat_goes_on(
     face = Heard()
     client = Client(face, make_parts(tmp_path, model="offline:demo", mcp=[str(tmp_path / "servers.json")]), "first")
     await do(client, "list the files", "/mcp")
-    assert len([line for line in face.said if 'pip install "treadle[mcp]"' in line]) == 1
-    assert "no MCP servers" in face.said[-1] and isinstance(face.events[-1], RunFinish)
+    assert len([line for line in face.said if line.startswith("note: ") and 'pip install "treadle[mcp]"' in line]) == 1
+    assert "left out: " in face.said[-1] and isinstance(face.events[-1], RunFinish)
     await client.close()
 
 

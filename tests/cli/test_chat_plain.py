@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import io
 import os
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,13 @@ import pytest
 
 from support.client import make_parts
 from treadle import Agent, UserMessage
+from treadle.approval import Deny
 from treadle.cli.chat import plain_asking
 from treadle.cli.chat.plain import Plain
+from treadle.cli.chat.plain_asking import PlainAsking
+from treadle.cli.chat.plain_output import PlainOutput, streams_of_this_process
 from treadle.cli.chat.view import View
+from treadle.cli.exits import Signals
 from treadle.testing import ScriptedModel, call, error
 
 BOUND = 6.0
@@ -26,7 +33,7 @@ TOUCH = call("run_command", command="touch made")
 class Shell:
     """A client, what is typed, and what it has printed."""
 
-    def __init__(self, folder: Path, *steps: Any, person: bool) -> None:
+    def __init__(self, folder: Path, *steps: Any, person: bool, side: io.StringIO | None = None) -> None:
         self.folder = folder
         self.model = ScriptedModel(*steps)
         parts = make_parts(folder)
@@ -34,7 +41,8 @@ class Shell:
         parts.presence.move_to("first")
         self.out = io.StringIO()
         source, self._keys = os.pipe()
-        self.client = Plain(parts, "first", View("none"), source=source, out=self.out, side=self.out, person=person)
+        output = PlainOutput(self.out, side or self.out)
+        self.client = Plain(parts, "first", View("none"), source=source, output=output, person=person)
         self._source = source
 
     @property
@@ -148,6 +156,28 @@ async def test_a_person_is_asked_until_the_answer_is_one(tmp_path, at_once):
         assert (tmp_path / "root" / "made").exists()
         shell.end()
         assert await code == 0
+        assert shell.text.count("[n]o: ") == 2  # it is asked no more once it is answered
+
+
+async def test_what_is_asked_and_told_is_seen_by_the_person_where_the_conversation_goes_to_a_file(tmp_path, at_once):
+    side = io.StringIO()
+    shell = Shell(tmp_path, TOUCH, "Done.", person=True, side=side)
+    async with running(shell):
+        shell.type("go\n")
+        await shell.wait(lambda: side.getvalue().endswith("[n]o: "))
+        assert "$ touch made\n" in side.getvalue() and "touch" not in shell.text
+        shell.type("a\n")
+        await shell.wait(lambda: side.getvalue().endswith("save this rule? [y]es [n]o: "))
+        assert "always allow: run_command(touch made)\n" in side.getvalue()
+        shell.type("n\n")
+        await shell.wait(lambda: side.getvalue().endswith("[n]o: ") and "allow? " in side.getvalue()[-60:])
+        shell.type("y\n")
+        await shell.sees("Done.")
+        await shell.wait(lambda: side.getvalue().endswith("> "))
+        shell.type("/nope\n")
+        await shell.wait(lambda: "there is no /nope" in side.getvalue())
+    assert "the banner" in side.getvalue() and "Done." not in side.getvalue()
+    assert shell.text.startswith("> go\n") and "banner" not in shell.text and "nope" not in shell.text
 
 
 @pytest.mark.parametrize("lines", [("n use make\n",), ("n\n", "use make\n")])
@@ -188,6 +218,92 @@ async def test_a_line_that_was_typed_before_the_question_waits_and_does_not_answ
         shell.type("y\n")
         await shell.sees("waits its turn")
         assert shell.client.client.conversation.queue == ["y"] and not (tmp_path / "root" / "made").exists()
+
+
+async def test_a_rule_is_not_saved_by_a_line_that_came_before_it_could_be_read(tmp_path):
+    parts, now, shown = make_parts(tmp_path), [0.0], []
+    asking = PlainAsking(parts.approvals, lambda made: shown.extend(made(80)), View("none"), clock=lambda: now[0])
+    request = ToolRequest(str(tmp_path), 0, "c1", "run_command", '{"command": "touch made"}', {"command": "touch made"})
+    call = asyncio.create_task(parts.approvals(request))
+    await asyncio.sleep(0)
+    asking.look()
+    now[0] = 5.0
+    assert asking.takes("a") and not asking.takes("y") and not call.done()
+    now[0] = 10.0
+    assert asking.takes("n") and asking.takes("n nothing of that kind")
+    assert (await call, parts.rules.rules) == (Deny("The user did not allow it: nothing of that kind"), [])
+
+
+async def test_lines_that_wait_when_the_person_leaves_are_told(tmp_path):
+    shell = Shell(tmp_path, TOUCH, person=True)
+    async with running(shell) as code:
+        shell.type("go\n")
+        await shell.sees("[n]o: ")
+        shell.client.client.conversation.send("later")
+        shell.type("and \\\n")
+        shell.end()
+        assert await code == 0
+    assert "not sent: later\nand \n" in shell.text
+
+
+async def test_what_is_given_back_is_shown_whole(tmp_path):
+    shell = Shell(tmp_path, person=True)
+    async with running(shell):
+        shell.client.give_back(shell.client.client.pastes.fold("line\n" * 20 + "the last"))
+        assert "the last" in shell.text
+
+
+async def test_whoever_reads_may_leave_and_that_is_the_exit_code(tmp_path):
+    shell = Shell(tmp_path, "First.", "Second.", person=False)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as out:
+        shell.client = Plain(
+            make_parts(tmp_path), "second", View("none"), source=shell._source, output=PlainOutput(out, shell.out), person=False
+        )
+        free = os.dup(0)
+        os.close(free)
+        assert await piped(shell, "one\ntwo\n") == 141
+        assert os.dup(0) == free  # none is left open
+        os.close(free)
+
+
+async def test_a_full_disk_is_told(tmp_path):
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    side = io.StringIO()
+    output, codes = PlainOutput(Full(), side), list[int]()
+    output.lost = codes.append
+    output.lines(["said"])
+    assert (codes, side.getvalue()) == ([1], "treadle: cannot write what is said: No space left on device\n")
+
+
+def test_streams_that_were_closed_before_the_start_take_what_is_said(monkeypatch):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    output = streams_of_this_process()
+    output.lines(["said"])
+    output.lines(["aside"], aside=True)
+    output.close()
+
+
+async def test_a_hangup_that_is_ignored_stays_ignored(tmp_path):
+    shell = Shell(tmp_path, person=False)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Signals() as signals:
+            run = asyncio.create_task(shell.client.run(signals=signals))
+            await asyncio.sleep(0)
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0)
+            assert not shell.client.client.leaving.is_set()
+            shell.end()
+            assert await run == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 async def test_ctrl_c_ends_what_goes_on_and_twice_at_an_idle_prompt_leaves(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.picture import shows
-from support.provider import words
+from support.provider import Hold, words
 from support.terminal import LONG, strange
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -72,11 +72,16 @@ def test_no_colour_where_none_is_wanted(chat, provider):
     assert not {code for code in codes if re.fullmatch(rb"[34]\d|9\d|10\d", code)}
 
 
-def test_a_dumb_terminal_has_the_conversation_in_plain_lines(start, provider):
-    terminal = start("chat", *provider(words("The **answer**.")).model, TERM="dumb")
+def test_a_dumb_terminal_has_the_conversation_in_plain_lines_and_ctrl_c_ends_a_run(start, provider):
+    hold = Hold()
+    terminal = start("chat", *provider([hold, *words("Late.")], words("The **answer**.")).model, TERM="dumb")
     terminal.has("/help")
     terminal.feed("hi\n")
-    terminal.has("The **answer**.")
-    terminal.feed("\x04")
+    terminal.wait(hold.reached, "the request")
+    terminal.press("ctrl-c")
+    terminal.matches(r"cancelled; what was shown is kept[^\n]*\n>")
+    terminal.feed("again\n")
+    terminal.matches(r"The \*\*answer\*\*\.\n>")
+    terminal.press("ctrl-d")
     terminal.restored(0)
-    assert b"\x1b" not in terminal.raw
+    assert b"\x1b" not in terminal.raw and "Late." not in terminal.text

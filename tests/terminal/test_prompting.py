@@ -64,7 +64,7 @@ def test_in_the_background_the_terminal_is_the_shells_and_a_draft_is_kept(provid
         terminal.press("enter")
         terminal.has("Seen.")
         terminal.press("ctrl-d")
-        terminal.matches(r"(?s)Seen\.\n+shell:\Z")
+        terminal.matches(r"(?s)Seen\.\nto go on with session \S+: treadle chat --continue\nshell:\Z")
         terminal.feed("exit\r")
         terminal.restored(0)
         assert strange(terminal.raw) == []

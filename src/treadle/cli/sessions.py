@@ -57,7 +57,7 @@ async def _export(store: JsonLinesStore, arguments: argparse.Namespace) -> int:
     from treadle.sessions import load
 
     session = chosen(arguments.id, [info.id for info in await store.list()], _LISTS)
-    messages = await load(store, session)
+    messages = await load(store, session, originals=True)
     path = Path(arguments.file).expanduser() if arguments.file is not None else None  # noqa: ASYNC240 - asks nothing
     as_json = arguments.json or (path is not None and path.suffix == ".json")
     data = exported(session, messages, as_json=as_json)

@@ -88,16 +88,7 @@ def resolve(
     The name and what the model can do are settled here; key and client are looked for with the first request, so
     that nothing heavy is loaded before. A `client` is used as it is and never closed.
     """
-    if not isinstance(model, str):
-        raise ConfigError(f"a model is named by text, 'provider:model', and not by {model!r:.80}")
-    provider, _, name = model.partition(":")
-    if not name.strip():
-        raise ConfigError(f"{model!r} is no model: write 'provider:model', for instance {_example(provider)!r}")
-    if provider not in _MODELS:
-        meant = _MEANT.get(provider.lower())
-        near = difflib.get_close_matches(provider.lower(), _MODELS, n=3) if meant is None else [meant]
-        known = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(_MODELS)}"
-        raise ConfigError(f"unknown provider {provider!r}: {known}")
+    provider, name = split_name(model)
     module, kind = _MODELS[provider]
     given = {"base_url": base_url, "api_key": api_key, "client": client}
     options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
@@ -110,6 +101,24 @@ def resolve(
         options["provider"] = provider
     made: Model = getattr(importlib.import_module(f"{__name__}.{module}"), kind)(name, **options)
     return made
+
+
+def split_name(model: str) -> tuple[str, str]:
+    """The provider and the model's own name in `"provider:model"`. Loads nothing of the provider.
+
+    Raises `ConfigError` where no provider is named, or one that is not known.
+    """
+    if not isinstance(model, str):
+        raise ConfigError(f"a model is named by text, 'provider:model', and not by {model!r:.80}")
+    provider, _, name = model.partition(":")
+    if not name.strip():
+        raise ConfigError(f"{model!r} is no model: write 'provider:model', for instance {_example(provider)!r}")
+    if provider not in _MODELS:
+        meant = _MEANT.get(provider.lower())
+        near = difflib.get_close_matches(provider.lower(), _MODELS, n=3) if meant is None else [meant]
+        known = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(_MODELS)}"
+        raise ConfigError(f"unknown provider {provider!r}: {known}")
+    return provider, name
 
 
 def _example(given: str) -> str:

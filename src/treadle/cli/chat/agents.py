@@ -50,6 +50,7 @@ class Agents:
         self.given: Agent[Any, Any] | None = given
         self.window: int | None = settings.context_tokens  # of the model's context, in tokens
         self.servers: list[Any] = []
+        self.faults: list[str] = []  # why others are not among them
         self.tap: Callable[[Event], object] = lambda _: None
         self.note: Callable[[str], object] = lambda _: None
         self._settings = settings
@@ -242,6 +243,7 @@ class Agents:
 
     def _leave_out(self, faults: Sequence[str | None]) -> None:
         for fault in dict.fromkeys(filter(None, faults)):
+            self.faults.append(fault)
             self.note(fault)
         self.servers = [server for server, fault in zip(self.servers, faults, strict=True) if fault is None]
 

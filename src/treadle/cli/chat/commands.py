@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine  # noqa: TC003 - of the fields o
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treadle.cli.chat import session_commands as sessions
+from treadle.cli.terminal import one_line
 from treadle.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def shadowed(context: Context) -> list[str]:
 def _skill(name: str) -> Callable[[Client, str], Coroutine[Any, Any, None]]:
     async def run(client: Client, argument: str) -> None:
         text = client.parts.context.skill_text(name)
-        client.conversation.send(f"{client.pastes.fold(text, f'skill {name}')} {argument}".strip())
+        client.conversation.send(f"{client.pastes.fold(text, f'skill {name}')}\n\n{argument}".strip())
 
     return run
 
@@ -142,6 +143,7 @@ async def _mcp(client: Client, _argument: str) -> None:
     agents = client.parts.agents
     await agents.agent()
     lines = [f"  {server.name}: {len(await server.tools())} tools" for server in agents.servers]
+    lines += [f"  left out: {one_line(fault)}" for fault in agents.faults]
     none = "no MCP servers: files that the setting mcp names, and the .mcp.json of a trusted directory, have them"
     client.face.output("\n".join(["MCP servers:", *lines] if lines else [none]))
 

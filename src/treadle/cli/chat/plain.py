@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import time
@@ -15,15 +14,15 @@ from treadle.approval import Deny
 from treadle.cli.asking import NOBODY
 from treadle.cli.chat.client import Client
 from treadle.cli.chat.plain_asking import PlainAsking
+from treadle.cli.chat.plain_output import PlainOutput, streams_of_this_process
 from treadle.cli.chat.reading_lines import Lines
 from treadle.cli.chat.streams import printed_above
 from treadle.cli.exits import Exit
-from treadle.cli.terminal import LONGEST, neutral, one_line
+from treadle.cli.terminal import LONGEST, one_line
 from treadle.events import RunFinish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import TextIO
 
     from treadle import Event, Message
     from treadle.cli.chat.client import Parts
@@ -31,26 +30,25 @@ if TYPE_CHECKING:
     from treadle.cli.exits import Signals
 
 LEAVE_SECONDS = 2.0
-UNBROKEN = 10_000  # columns, where the output is not a terminal: lines that are searched are not broken
 
 
 class Plain:
-    """A face that prints, and a prompt that reads lines. No escape sequence and no carriage return is written.
+    """A face that prints, and a prompt that reads lines.
 
     Where a `person` types, lines are taken while a run goes on, and calls are asked about. Otherwise each line waits
     for the end of what the one before began, and what would be asked is denied.
     """
 
     def __init__(
-        self, parts: Parts, session: str, view: View, *, source: int, out: TextIO, side: TextIO, person: bool
+        self, parts: Parts, session: str, view: View, *, source: int, output: PlainOutput, person: bool
     ) -> None:
         self.view: View = view
         self.client: Client = Client(self, parts, session)
         self.code: int = Exit.COMPLETE
-        self._asking = PlainAsking(parts.approvals, self._print, view)
+        self._asking = PlainAsking(parts.approvals, self._ask, view)
         self._lines = Lines(source)
-        self._out, self._side, self._person = out, side, person
-        self._standing = ""  # the prompt behind which the cursor stands
+        self._output, self._person = output, person
+        output.lost = self.leave
         self._typed = ""  # what the terminal has shown already
         self._begun: list[str] = []  # lines that a backslash goes on from
         self._asked = -LEAVE_SECONDS
@@ -62,7 +60,7 @@ class Plain:
         loop = asyncio.get_running_loop()
         with self._signals(loop, signals), printed_above(self):
             if self._person:
-                self.output("\n".join(banner))
+                self._aside(self.view.note, "\n".join(banner))
             begin()
             self._prompt()
             tasks = [loop.create_task(self._read()), loop.create_task(self.client.leaving.wait())]
@@ -71,24 +69,31 @@ class Plain:
             finally:
                 for task in tasks:
                     task.cancel()
-                await self.client.close()
-                self._end_prompt()
+                await self._close()
         return self.code
+
+    async def _close(self) -> None:
+        self.leave(self.code)
+        if waiting := [*self.client.conversation.queue, *self._begun]:
+            self.give_back("\n".join(waiting))
+        await self.client.close()
+        self._output.end_prompt()
 
     async def _read(self) -> None:
         while not self.client.leaving.is_set() and (line := await self._lines.next()) is not None:
-            self._standing = ""
+            self._output.entered()
             self._take(line)
             if not self._person:
                 await self.client.settled()
-            self._prompt()
-        if self._begun:
+            self._prompt_soon()  # below what a command prints at once
+        if self._begun and not self._person:
             self._take("")
             await self.client.settled()
 
     def _take(self, line: str) -> None:
         """Does what a line says: it answers what is asked, or goes to the client once no backslash ends it."""
         if self._person and self._asking.takes(line):
+            self._asking.look()
             return
         if line.endswith("\\"):
             self._begun.append(line[:-1])
@@ -101,13 +106,18 @@ class Plain:
             self.note("waits its turn")
 
     def leave(self, code: int = Exit.COMPLETE) -> None:
-        """Ends the client."""
-        self.code = code
+        """Ends the client. The first reason is the one that counts."""
+        if not self.client.leaving.is_set():
+            self.code = code
         self.client.leaving.set()
+
+    def _failed(self, code: int) -> None:
+        if not self._person and not self.client.leaving.is_set():
+            self.code = code
 
     def interrupt(self) -> None:
         """Ends what goes on; else forgets the lines begun; at an idle prompt twice within two seconds leaves."""
-        self._end_prompt()
+        self._output.end_prompt()
         now = time.monotonic()
         if self.client.conversation.cancel():
             return
@@ -125,55 +135,54 @@ class Plain:
     def event(self, event: Event) -> None:
         """Prints what is finished."""
         self._typed = ""
-        self._print(self.view.feed(event, time.monotonic(), self._width()))
-        if isinstance(event, RunFinish) and not event.stop.complete and not self._person:
+        self._print(self.view.feed(event, time.monotonic(), self._output.width()))
+        if isinstance(event, RunFinish) and not event.stop.complete:
             from treadle.cli.running import exit_code
 
-            self.code = exit_code(event.stop)
+            self._failed(exit_code(event.stop))
 
     async def room(self) -> None:
         """What is told is printed by then."""
 
     def user(self, text: str) -> None:
         """Prints what the person said, unless it stands there, as it was typed."""
-        if not (self._person and self._out.isatty() and self._typed and text == self._typed.rstrip()):
-            self._print(self.view.user(text, self._width()))
+        stands = self._person and self._output.shows_typing and self._typed
+        if not (stands and text == self._typed.rstrip()):
+            self._print(self.view.user(text, self._output.width()))
         self._typed = ""
 
     def output(self, text: str) -> None:
         """Prints lines."""
-        self._print(self.view.note(text.removesuffix("\n"), self._width()))
+        self._print(self.view.note(text.removesuffix("\n"), self._output.width()))
 
     def note(self, text: str) -> None:
-        """Prints a line."""
-        self._print(self.view.note(one_line(text, LONGEST), self._width()))
+        """Tells the person, in a line."""
+        self._aside(self.view.note, one_line(text, LONGEST))
 
     def error(self, text: str) -> None:
-        """Prints what went wrong."""
-        self._print(self.view.error(one_line(text, LONGEST), self._width()))
-        if not self._person:
-            self.code = self.code or Exit.FAILED
+        """Tells the person what went wrong."""
+        self._aside(self.view.error, one_line(text, LONGEST))
+        self._failed(self.code or Exit.FAILED)
 
     def replay(self, messages: Sequence[Message]) -> None:
         """Prints an earlier conversation."""
-        self._print(self.view.replay(messages, self._width()))
+        self._print(self.view.replay(messages, self._output.width()))
 
     def give_back(self, text: str) -> None:
-        """Shows what will not be said by itself, to be typed or copied again."""
-        self.output(f"not sent: {self.client.pastes.shown(text)}")
+        """Shows the whole of what will not be said by itself, to be typed or copied again."""
+        self._aside(self.view.note, f"not sent: {self.client.pastes.whole(text)}")
 
     def cost(self) -> str:
         """What was spent, in words."""
-        usage = self.view.usage
-        return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out; {self.view.cost or 'cost unknown'}"
+        return self.view.spent
 
     def changed(self) -> None:
         """Asks what is to be asked, or shows that a line is awaited."""
-        if not self._person:
+        if self._person:
+            self._asking.look()
+            self._prompt_soon()
+        else:
             self._refuse()
-            return
-        self._asking.look(self._width())
-        asyncio.get_running_loop().call_soon(self._prompt)
 
     def _refuse(self) -> None:
         approvals = self.client.parts.approvals
@@ -184,36 +193,25 @@ class Plain:
 
     # What is printed
 
-    def _width(self) -> int:
-        return max(1, shutil.get_terminal_size().columns) if self._out.isatty() else UNBROKEN
-
-    def _print(self, lines: Sequence[str]) -> None:
+    def _print(self, lines: Sequence[str], *, aside: bool = False) -> None:
         if lines:
-            self._end_prompt()
-            self._write(self._out, "".join(f"{neutral(line)}\n" for line in lines))
-            if self._person:
-                asyncio.get_running_loop().call_soon(self._prompt)
+            self._output.lines(lines, aside=aside)
+            self._prompt_soon()
+
+    def _aside(self, made: Callable[[str, int], Sequence[str]], text: str) -> None:
+        self._print(made(text, self._output.width(aside=True)), aside=True)
+
+    def _ask(self, made: Callable[[int], Sequence[str]]) -> None:
+        self._print(made(self._output.width(aside=True)), aside=True)
+
+    def _prompt_soon(self) -> None:
+        if self._person:
+            asyncio.get_running_loop().call_soon(self._prompt)
 
     def _prompt(self) -> None:
-        """Shows what is awaited, once."""
         due = self._asking.prompt or ("" if self.client.conversation.busy else "... " if self._begun else "> ")
-        if self._person and not self._standing and due and not self.client.leaving.is_set():
-            self._standing = due
-            self._write(self._side, due)
-
-    def _end_prompt(self) -> None:
-        if self._standing:
-            self._standing = ""
-            self._write(self._side, "\n")
-
-    def _write(self, stream: TextIO, text: str) -> None:
-        try:
-            stream.write(text)
-            stream.flush()
-        except OSError:  # nobody reads it any more
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            self.leave(Exit.CLOSED_PIPE)
+        if self._person and due and not self.client.leaving.is_set():
+            self._output.prompt(due)
 
     @contextlib.contextmanager
     def _signals(self, loop: asyncio.AbstractEventLoop, signals: Signals | None) -> Iterator[None]:
@@ -226,8 +224,9 @@ class Plain:
         if self._person:
             handlers[signal.SIGINT] = self.interrupt
         before = {number: signal.getsignal(number) for number in handlers}
-        for number, handler in handlers.items():
-            loop.add_signal_handler(number, handler)
+        before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}  # by nohup
+        for number in before:
+            loop.add_signal_handler(number, handlers[number])
         try:
             yield
         finally:
@@ -238,10 +237,8 @@ class Plain:
 
 
 def plain(parts: Parts, session: str, view: View) -> Plain:
-    """The client on the streams of this process. Prompts go where somebody sees them."""
-    for stream in (sys.stdout, sys.stderr):
-        if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
-            reconfigure(errors="replace")
-    person = sys.stdin is not None and sys.stdin.isatty()
-    side = sys.stdout if sys.stdout.isatty() else sys.stderr
-    return Plain(parts, session, view, source=0, out=sys.stdout, side=side, person=person)
+    """The client on the streams of this process. It asks nobody where nobody sees the question."""
+    seen = any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
+    person = seen and sys.stdin is not None and sys.stdin.isatty()
+    source = os.open(os.devnull, os.O_RDONLY) if sys.stdin is None else 0  # 0 may be another file's by now
+    return Plain(parts, session, view, source=source, output=streams_of_this_process(), person=person)

@@ -21,12 +21,15 @@ _REASON = "why not? (an empty line gives no reason): "
 
 
 class PlainAsking:
-    """One question after the other. `prompt` says what kind of answer is awaited."""
+    """One question after the other. `prompt` says what kind of answer is awaited.
+
+    `show` takes what makes lines of a width.
+    """
 
     def __init__(
         self,
         approvals: Approvals,
-        show: Callable[[Sequence[str]], None],
+        show: Callable[[Callable[[int], Sequence[str]]], None],
         view: View,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -38,7 +41,7 @@ class PlainAsking:
         self._question: Question | None = None
         self._since = 0.0
 
-    def look(self, width: int) -> None:
+    def look(self) -> None:
         """Shows the question that is asked now, if it is another one."""
         found = self._approvals.question
         if found is self._question:
@@ -46,7 +49,8 @@ class PlainAsking:
         self._question, self._since, self.prompt = found, self._clock(), ""
         if found is not None:
             self.prompt = self._choice(found)
-            self._show(self._view.approval(found.request.name, found.request.args, width, change=found.preview))
+            request, change = found.request, found.preview
+            self._show(lambda width: self._view.approval(request.name, request.args, width, change=change))
 
     def takes(self, line: str) -> bool:
         """Answers with a line. False where nothing is asked, or it was typed before the question could be read."""
@@ -73,14 +77,16 @@ class PlainAsking:
             case "s" | "session" if not reason:
                 self._approvals.allow_for_session(question)
             case "a" | "always" if not reason and question.rule is not None:
-                self.prompt = _RULE
-                self._show([f"always allow: {visible(question.rule.text)}"])
+                self.prompt, self._since = _RULE, self._clock()
+                rule = f"always allow: {visible(question.rule.text)}"
+                self._show(lambda _: [rule])
 
     def _save(self, question: Question, word: str) -> None:
         if word in ("y", "yes"):
             self.prompt = self._choice(question)
             if (failed := self._approvals.allow_always(question)) is not None:
-                self._show(self._view.error(failed, 10_000))
+                told = failed
+                self._show(lambda width: self._view.error(told, width))
         elif word in ("n", "no"):
             self.prompt = self._choice(question)
 

@@ -132,11 +132,7 @@ class Screen:
 
     def cost(self) -> str:
         """What was spent, in words."""
-        usage = self.view.usage
-        cached = f", {usage.cache_read_tokens:,} read from the cache" if usage.cache_read_tokens else ""
-        return (
-            f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cached}; {self.view.cost or 'cost unknown'}"
-        )
+        return self.view.spent
 
     def hint(self, text: str) -> None:
         """Says something for two seconds, where the status stands."""

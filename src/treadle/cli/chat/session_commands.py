@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from treadle.cli.stored import chosen, described
-from treadle.errors import ConfigError, NoSuchSessionError
-from treadle.events import Compaction, ModelFinish, RunStart
+from treadle.errors import ConfigError, NoSuchSessionError, StoreError
+from treadle.events import Compaction, ModelFinish, RunStart, StepStart
 from treadle.messages import TextPart, UserMessage
 from treadle.sessions import load, new_session_id
 
@@ -93,10 +93,14 @@ async def _branch(client: Client, turn: Turn) -> None:
 async def turns_of(client: Client) -> list[Turn]:
     """What the person said in the session, in order."""
     turns: list[Turn] = []
+    own: set[str] = set()  # runs that are no sub-agent's
     try:
         async for stored in client.parts.store.read(client.conversation.session):
             event = stored.event
-            if isinstance(event, RunStart) and event.parent is None and (text := _said(event.input)):
+            if isinstance(event, RunStart) and event.parent is None:
+                own.add(event.run_id)
+            # A step begins with what steered the run.
+            if isinstance(event, RunStart | StepStart) and event.run_id in own and (text := _said(event.input)):
                 turns.append(Turn(stored.seq, text))
     except NoSuchSessionError:
         return []
@@ -123,7 +127,7 @@ async def export(client: Client, argument: str) -> None:
     from treadle.cli.exporting import exported, write_new
 
     session = client.conversation.session
-    messages = await _stored(client)
+    messages = await _stored(client, originals=True)
     if not messages:
         raise ConfigError("there is nothing to export yet")
     path = client.root / Path(argument or f"treadle-{session}.md").expanduser()  # noqa: ASYNC240 - asks nothing
@@ -156,9 +160,17 @@ def tokens_after(event: Event, before: int) -> int:
     return event.usage.total_tokens if isinstance(event, ModelFinish) and event.usage is not None else before
 
 
-async def _stored(client: Client) -> tuple[Message, ...]:
+async def is_stored(client: Client) -> bool:
+    """Whether anything of the session is kept, to go on with."""
+    with contextlib.suppress(StoreError):
+        async for _ in client.parts.store.read(client.conversation.session):
+            return True
+    return False
+
+
+async def _stored(client: Client, *, originals: bool = False) -> tuple[Message, ...]:
     try:
-        return await load(client.parts.store, client.conversation.session)
+        return await load(client.parts.store, client.conversation.session, originals=originals)
     except NoSuchSessionError:
         return ()
 

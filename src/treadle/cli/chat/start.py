@@ -71,11 +71,11 @@ def _agent(name: str) -> Agent[Any, Any]:
 
 
 def _check_model(name: str | None, base_url: str | None) -> None:
-    """Raises `ConfigError` for a name that means no model. Loads nothing that speaks HTTP."""
-    from treadle.providers import resolve
+    """Raises `ConfigError` for a name that means no model. Loads nothing that speaks HTTP, now or later."""
+    from treadle.providers import resolve, split_name
 
-    if name is not None:
-        resolve(name, base_url=base_url)
+    if name is not None and split_name(name)[0] == "offline":
+        resolve(name, base_url=base_url)  # it has few models, and they take no address
 
 
 def _settings(arguments: argparse.Namespace, flags: dict[str, Any]) -> Settings:
@@ -109,7 +109,7 @@ def _is_trusted(project: Project) -> bool:
 async def _run(settings: Settings, wanted: str | None, given: Agent[Any, Any] | None, signals: Signals) -> int:
     from treadle.cli.chat.building import build
     from treadle.cli.chat.commands import shadowed
-    from treadle.cli.chat.session_commands import context_tokens
+    from treadle.cli.chat.session_commands import context_tokens, is_stored
 
     built = await build(settings, wanted, os.environ, given, drawn=can_draw())
     parts, opened = built.parts, built.opened
@@ -126,7 +126,10 @@ async def _run(settings: Settings, wanted: str | None, given: Agent[Any, Any] | 
         if sys.stdin is not None and sys.stdin.isatty():
             app.client.do(app.client.choose_model())
 
-    return await app.run(_banner(settings, parts.agents.model, opened.session), begin, signals)
+    code = await app.run(_banner(settings, parts.agents.model, opened.session), begin, signals)
+    if sys.stdin is not None and sys.stdin.isatty() and await is_stored(app.client):
+        say(f"to go on with session {app.client.conversation.session}: treadle chat --continue")
+    return code
 
 
 def _app(built: Built) -> App | Plain:

@@ -12,7 +12,8 @@ from treadle.cli.exits import Exit
 from treadle.cli.settings._described import described
 from treadle.cli.settings._flags import typed_flags
 from treadle.cli.settings._keys import KEYS
-from treadle.cli.settings._paths import paths
+from treadle.cli.settings._paths import paths, short
+from treadle.cli.settings._project import CONFIG
 from treadle.cli.settings._resolve import Settings, load_settings
 from treadle.cli.settings._secrets import looks_secret
 from treadle.cli.settings._sources import spelled
@@ -48,6 +49,9 @@ def config(arguments: argparse.Namespace) -> int:
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, origin in rows:
         print_line(f"{name:<{widths[0]}}  {value:<{min(widths[1], 40)}}  {origin}")
+    user = paths(os.environ).config_file
+    files = [(CONFIG, Path(settings.project.path, CONFIG)), (short(user, os.environ), user)]
+    print_line("files: " + ", ".join(f"{name}{'' if path.exists() else ' (not there)'}" for name, path in files))
     tell_ignored(settings)
     return Exit.COMPLETE
 

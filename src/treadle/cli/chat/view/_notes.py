@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from treadle.cli.chat.view._cells import clip, wrap
 from treadle.cli.chat.view._describe import counted, duration
-from treadle.cli.terminal import LONGEST, one_line
+from treadle.cli.terminal import LONGEST, neutral, one_line
 from treadle.messages import TextPart
 from treadle.usage import StopReason
 
@@ -35,8 +35,9 @@ def retried(event: ModelRetry, width: int, *, void: bool = False) -> list[Line]:
 
 
 def summarised(event: Compaction, width: int) -> list[Line]:
-    """The cut in a conversation whose beginning the model knows by a summary only."""
-    return [clip([("dim", f"── older messages summarised: {counted(event.messages, 'message')} ──")], width)]
+    """The cut in a conversation whose beginning the model knows by a summary only, and what it knows."""
+    cut = clip([("dim", f"── older messages summarised: {counted(event.messages, 'message')} ──")], width)
+    return [cut, *wrap([("dim", neutral(event.summary.strip()))], width)]
 
 
 def stopped(event: RunFinish, seconds: float, width: int) -> list[Line]:

@@ -104,6 +104,13 @@ class View:
         cost = self._spent.cost()
         return "" if cost is None else str(cost)
 
+    @property
+    def spent(self) -> str:
+        """What all runs have taken, in words."""
+        usage = self.usage
+        cached = f", {usage.cache_read_tokens:,} read from the cache" if usage.cache_read_tokens else ""
+        return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cached}; {self.cost or 'cost unknown'}"
+
     def feed(self, event: Event, now: float, width: int) -> list[str]:
         """The lines that are finished by an event, in the order of a log."""
         self._spent.feed(event)
