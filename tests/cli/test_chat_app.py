@@ -386,6 +386,18 @@ async def test_a_question_is_whole_in_a_low_window_with_lines_that_wait(start) -
     assert len(at.model.requests) == 2
 
 
+async def test_a_search_finds_a_line_of_an_earlier_session_and_sends_nothing(start, tmp_path: Path) -> None:
+    for line in ("warp the loom", "weave", "dye"):
+        HistoryFile(tmp_path / "home" / "history").add(line)
+    at = await start("Yes.")
+    await at.typed("\x12", "warp")
+    at.press(ENTER)
+    await at.until(lambda: at.text == "warp the loom")
+    assert not at.model.requests
+    at.press(ENTER)
+    await at.seen("Yes.")
+
+
 async def test_a_search_in_earlier_lines_answers_no_question(start, tmp_path: Path) -> None:
     at = await start(call("run_command", command="touch made"), "Done.")
     at.press("yes", ENTER, "\x12", "y")

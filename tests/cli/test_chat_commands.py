@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from support.client import Heard, make_client, make_parts
+from support.provider import Provider
+from support.provider import words as said_by
 from treadle import Agent, Compaction, RunFinish, UserMessage, decode_messages, tool
 from treadle.cli.chat.client import Client
 from treadle.cli.chat.commands import COMMANDS, shadowed
@@ -179,6 +182,18 @@ async def test_compact_goes_on_from_a_summary(tmp_path: Path) -> None:
     asked = words(model.requests[2].messages)
     assert "All about looms." in asked[0] and asked[-1] == "second" and "first" not in asked
     await client.close()
+
+
+async def test_a_conversation_that_fills_the_context_is_summed_up_by_itself(tmp_path: Path) -> None:
+    face = Heard()
+    with contextlib.closing(Provider(said_by("One."), said_by("All about looms."), said_by("Two."))) as server:
+        parts = make_parts(tmp_path, model="openai-chat:tiny", base_url=server.url, context_tokens=6_250)
+        client = Client(face, parts, "first")
+        await do(client, "weave " * 10_000, "dye " * 15_000)
+        await client.close()
+    assert [event.summary for event in face.events if isinstance(event, Compaction)] == ["All about looms."]
+    assert "All about looms." in words(await load(parts.store, "first"))[0]
+    assert words(await load(parts.store, "first", originals=True)) == ["weave " * 10_000, "dye " * 15_000]
 
 
 async def test_what_changes_the_session_has_to_wait_for_a_run(tmp_path: Path) -> None:
