@@ -79,11 +79,12 @@ async def test_the_model_is_changed_for_the_next_run_and_a_wrong_one_is_not(tmp_
     assert "the model is offline:demo;" in face.said[0]
     assert face.said[1].startswith("error: ") and "the model is offline:demo;" in face.said[2]
     assert face.said[3].startswith("error: ")  # the stand-in thinks in no way
-    await do(client, "/model openai-chat:some-model", "/effort high", "/effort")
+    await do(client, "/model openai-chat:some-model", "/effort high", "/effort", "/effort default")
     assert face.said[4:] == [
         "note: the model is openai-chat:some-model from the next message on",
         "note: the effort is high from the next message on",
-        "note: the effort is high; /effort low, medium, high changes it",
+        "note: the effort is high; /effort low, medium, high changes it, /effort default leaves it",
+        "note: the effort is left to the model from the next message on",
     ]
     await client.close()
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pytest
 
 from support.client import Heard, make_client, make_parts
-from treadle import ToolStart, UserMessage, tool
+from treadle import RunStart, ToolStart, UserMessage, tool
 from treadle.cli import main
 from treadle.cli.chat.client import Client
 from treadle.cli.chat.streams import printed_above
@@ -175,7 +175,16 @@ async def test_what_is_printed_without_an_end_of_line_is_shown_at_the_end() -> N
     with printed_above(face):  # type: ignore[arg-type]
         sys.stdout.write("one\ntwo")
     await asyncio.sleep(0)
-    assert face.said == ["output: one", "output: two"]
+    assert face.said == ["output: one\ntwo\n"]
+
+
+async def test_what_a_thread_prints_at_once_is_shown_whole_and_in_pieces() -> None:
+    face = Heard()
+    with printed_above(face):  # type: ignore[arg-type]
+        await asyncio.to_thread(lambda: [sys.stdout.write(f"{number}\n") for number in range(5000)])
+    lines = "".join(text.removeprefix("output: ") for text in face.said).split()
+    assert lines == [str(number) for number in range(5000)]
+    assert all(text.count("\n") <= 50 for text in face.said) and len(face.said) < 5000
 
 
 @pytest.mark.parametrize("name", ["foo", "offline:nope", "nobody:x"])
@@ -186,3 +195,51 @@ def test_a_name_that_means_no_model_is_refused_before_anything_else(name: str, c
     assert main(["chat", "-m", name]) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.count("\n") == 1 and name.removesuffix(":x") in said.err
+
+
+async def test_a_cancel_just_as_a_run_is_stored_gives_nothing_back_that_is_said(start, monkeypatch) -> None:
+    client, face = start(ScriptedModel())
+    append = client.parts.store.append
+
+    async def slow(*what: Any, **how: Any) -> int:
+        client.conversation.cancel()
+        await asyncio.sleep(0)
+        return await append(*what, **how)
+
+    monkeypatch.setattr(client.parts.store, "append", slow)
+    await do(client, "!echo loom", "said once")
+    said = texts(await load(client.parts.store, "first"))
+    assert said[-1] == "said once" and "loom" in said[0] and face.given_back == []
+    await do(client, "next")
+    assert texts(await load(client.parts.store, "first"))[2:] == ["next"], "the output went along once"
+
+
+class Closing(ScriptedModel):
+    """Tells that it was closed."""
+
+    def __init__(self, name: str, closed: list[str]) -> None:
+        super().__init__("One.", "Two.", "Three.")
+        self.label, self.closed = name, closed
+
+    async def aclose(self) -> None:
+        self.closed.append(self.label)
+
+
+async def test_a_model_is_kept_when_the_effort_changes_and_closed_once_no_run_needs_it(tmp_path, monkeypatch) -> None:
+    made: list[str] = []
+    closed: list[str] = []
+
+    def resolve(name: str, **_: Any) -> Closing:
+        made.append(name)
+        return Closing(name, closed)
+
+    monkeypatch.setattr("treadle.providers.resolve", resolve)
+    face = Heard()
+    client = Client(face, make_parts(tmp_path, model="x:one"), "first")
+    face.on_event = lambda event: client.enter("/model x:two") if isinstance(event, RunStart) and not made[1:] else None
+    await do(client, "first", "/effort low")
+    assert made == ["x:one", "x:two"] and closed == [], "the run of the first was going on"
+    await do(client, "second", "/effort high", "third")
+    assert made == ["x:one", "x:two"] and closed == ["x:one"]
+    await client.close()
+    assert closed == ["x:one", "x:two"]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from support.client import make_parts
-from treadle import Agent, UserMessage
+from treadle import Agent, ToolRequest, UserMessage
 from treadle.approval import Deny
 from treadle.cli.chat import plain_asking
 from treadle.cli.chat.plain import Plain
@@ -24,10 +24,22 @@ from treadle.cli.chat.plain_asking import PlainAsking
 from treadle.cli.chat.plain_output import PlainOutput, streams_of_this_process
 from treadle.cli.chat.view import View
 from treadle.cli.exits import Signals
+from treadle.errors import ConfigError
 from treadle.testing import ScriptedModel, call, error
 
 BOUND = 6.0
 TOUCH = call("run_command", command="touch made")
+
+
+class Broken(io.StringIO):
+    """A stream that takes nothing more, once it is `broken` and `after` was written."""
+
+    broken = 0
+    after = ""
+
+    def flush(self) -> None:
+        if self.broken and self.after in self.getvalue():
+            raise OSError(self.broken, os.strerror(self.broken))
 
 
 class Shell:
@@ -39,7 +51,7 @@ class Shell:
         parts = make_parts(folder)
         parts.agents.given = Agent(self.model, toolsets=[parts.workspace], retry=None)
         parts.presence.move_to("first")
-        self.out = io.StringIO()
+        self.out = Broken()
         source, self._keys = os.pipe()
         output = PlainOutput(self.out, side or self.out)
         self.client = Plain(parts, "first", View("none"), source=source, output=output, person=person)
@@ -105,9 +117,12 @@ async def test_each_line_of_a_pipe_is_answered_before_the_next_is_taken(tmp_path
     assert "the banner" not in shell.text and "\x1b" not in shell.text and "\r" not in shell.text
 
 
-async def test_an_empty_pipe_ends_at_once_and_says_nothing(tmp_path):
+@pytest.mark.parametrize("said", ["", "\n  \n"])
+async def test_an_empty_pipe_ends_at_once_and_says_what_to_do(tmp_path, said):
     shell = Shell(tmp_path, person=False)
-    assert (await piped(shell, ""), shell.text) == (0, "")
+    with pytest.raises(ConfigError, match="treadle run PROMPT"):
+        await piped(shell, said)
+    assert not shell.said and not shell.text
 
 
 async def test_a_line_that_is_not_utf_8_ends_nothing(tmp_path):
@@ -223,7 +238,9 @@ async def test_a_line_that_was_typed_before_the_question_waits_and_does_not_answ
 async def test_a_rule_is_not_saved_by_a_line_that_came_before_it_could_be_read(tmp_path):
     parts, now, shown = make_parts(tmp_path), [0.0], []
     asking = PlainAsking(parts.approvals, lambda made: shown.extend(made(80)), View("none"), clock=lambda: now[0])
-    request = ToolRequest(str(tmp_path), 0, "c1", "run_command", '{"command": "touch made"}', {"command": "touch made"})
+    tool = next(tool for tool in await parts.workspace.tools() if tool.name == "run_command")
+    args = '{"command": "touch made"}'
+    request = ToolRequest(call_id="a", index=0, name=tool.name, args=args, tool=tool, context=None)
     call = asyncio.create_task(parts.approvals(request))
     await asyncio.sleep(0)
     asking.look()
@@ -231,7 +248,7 @@ async def test_a_rule_is_not_saved_by_a_line_that_came_before_it_could_be_read(t
     assert asking.takes("a") and not asking.takes("y") and not call.done()
     now[0] = 10.0
     assert asking.takes("n") and asking.takes("n nothing of that kind")
-    assert (await call, parts.rules.rules) == (Deny("The user did not allow it: nothing of that kind"), [])
+    assert (await call, parts.rules.rules) == (Deny("The user did not allow it: nothing of that kind"), ())
 
 
 async def test_lines_that_wait_when_the_person_leaves_are_told(tmp_path):
@@ -244,6 +261,7 @@ async def test_lines_that_wait_when_the_person_leaves_are_told(tmp_path):
         shell.end()
         assert await code == 0
     assert "not sent: later\nand \n" in shell.text
+    assert not shell.text.rstrip("\n").endswith(("> ", "... "))  # no line is awaited any more
 
 
 async def test_what_is_given_back_is_shown_whole(tmp_path):
@@ -254,30 +272,40 @@ async def test_what_is_given_back_is_shown_whole(tmp_path):
 
 
 async def test_whoever_reads_may_leave_and_that_is_the_exit_code(tmp_path):
-    shell = Shell(tmp_path, "First.", "Second.", person=False)
-    reader, writer = os.pipe()
-    os.close(reader)
-    with open(writer, "w") as out:
-        shell.client = Plain(
-            make_parts(tmp_path), "second", View("none"), source=shell._source, output=PlainOutput(out, shell.out), person=False
-        )
-        free = os.dup(0)
-        os.close(free)
-        assert await piped(shell, "one\ntwo\n") == 141
-        assert os.dup(0) == free  # none is left open
-        os.close(free)
+    shell = Shell(tmp_path, TOUCH, error("the run fails, too"), person=False)
+    shell.out.broken, shell.out.after = errno.EPIPE, "refused: "
+    assert await piped(shell, "one\ntwo\n") == 141
+    assert "two" not in shell.text
 
 
-async def test_a_full_disk_is_told(tmp_path):
-    class Full(io.StringIO):
-        def flush(self) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
+async def test_the_first_reason_to_leave_is_the_exit_code(tmp_path):
+    shell = Shell(tmp_path, person=False)
+    shell.client.leave(143)
+    shell.client.error("too late")
+    shell.client.leave()
+    assert (await piped(shell, ""), shell.text) == (143, "error: too late\n")
 
-    side = io.StringIO()
-    output, codes = PlainOutput(Full(), side), list[int]()
+
+def test_a_full_disk_is_told():
+    out, side = Broken(), io.StringIO()
+    out.broken = errno.ENOSPC
+    output, codes = PlainOutput(out, side), list[int]()
     output.lost = codes.append
     output.lines(["said"])
     assert (codes, side.getvalue()) == ([1], "treadle: cannot write what is said: No space left on device\n")
+
+
+def test_a_closed_pipe_leaves_no_descriptor_open():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as out:
+        output, codes = PlainOutput(out, io.StringIO()), list[int]()
+        output.lost = codes.append
+        before = list(Path("/dev/fd").iterdir())
+        output.lines(["said"])
+        assert (codes, len(list(Path("/dev/fd").iterdir()))) == ([141], len(before))
+        output.lines(["into nothing"])
+        assert codes == [141]
 
 
 def test_streams_that_were_closed_before_the_start_take_what_is_said(monkeypatch):
@@ -286,7 +314,6 @@ def test_streams_that_were_closed_before_the_start_take_what_is_said(monkeypatch
     output = streams_of_this_process()
     output.lines(["said"])
     output.lines(["aside"], aside=True)
-    output.close()
 
 
 async def test_a_hangup_that_is_ignored_stays_ignored(tmp_path):
@@ -299,6 +326,7 @@ async def test_a_hangup_that_is_ignored_stays_ignored(tmp_path):
             os.kill(os.getpid(), signal.SIGHUP)
             await asyncio.sleep(0)
             assert not shell.client.client.leaving.is_set()
+            shell.type("/cost")
             shell.end()
             assert await run == 0
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

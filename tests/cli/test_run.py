@@ -123,7 +123,7 @@ def test_a_tool_of_the_same_name_takes_the_place_of_ours(treadle):
         ("def x(", "broken:x", "importing broken raised SyntaxError"),
         ("", "broken:x", "broken has no 'x'"),
         ("", "nowhere:x", "there is no module 'nowhere' here or installed"),
-        ("x = 3", "broken:x", "broken:x is a int, not a tool, a function or a list of them"),
+        ("x = 3", "broken:x", "broken:x is an int, not a tool, a function or a list of them"),
         ("def x(a): ...", "broken:x", "x"),
         ("", "broken", "'broken' is not MODULE:NAME"),
         ("x = '\\x1b[31m'\nraise ValueError(x)", "broken:x", "\\x1b[31m"),

@@ -121,6 +121,13 @@ class Terminal:
         self.screen.resize(lines, columns)
         self._size(columns, lines)  # the kernel sends SIGWINCH to the foreground group
 
+    def cooked(self) -> None:
+        """Takes the terminal over as a shell does that has stopped the program."""
+        modes = termios.tcgetattr(self._slave)
+        modes[3] |= termios.ECHO | termios.ICANON
+        termios.tcsetattr(self._slave, termios.TCSANOW, modes)
+        self.take(b"\r\n$ ")
+
     def hang_up(self) -> None:
         """Closes the window: the program gets SIGHUP, and nobody reads it any more."""
         for descriptor in (self._master, self._slave):

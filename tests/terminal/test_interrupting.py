@@ -78,8 +78,14 @@ def test_at_an_idle_prompt_once_and_twice(chat, provider):
     terminal = chat(provider(words("never")))
     terminal.feed("a draft")
     terminal.sees("a draft")
+    terminal.process.send_signal(signal.SIGSTOP)  # as a shell does, which takes the terminal meanwhile
+    os.waitpid(terminal.process.pid, os.WUNTRACED)
+    terminal.cooked()
+    terminal.process.send_signal(signal.SIGCONT)
+    terminal.wait(lambda: terminal.shown.count("a draft") == 2, "the prompt drawn below what the shell wrote")
+    assert not (terminal.modes.canonical or terminal.modes.echo)
     terminal.press("ctrl-c")
-    terminal.loses("a draft")
+    terminal.wait(lambda: terminal.shown.count("a draft") == 1, "the draft gone")
     terminal.press("ctrl-c")
     terminal.sees("again")
     assert terminal.process.poll() is None

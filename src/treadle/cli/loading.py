@@ -29,6 +29,12 @@ def load(name: str) -> Any:
     return found
 
 
+def kind(found: object) -> str:
+    """What something is, with its article."""
+    name = type(found).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
 def _import(module_name: str, name: str) -> Any:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
@@ -55,5 +61,5 @@ def _tools_in(found: Any, name: str) -> list[Tool[..., Any]]:
     if isinstance(found, list | tuple):
         return [made for one in found for made in _tools_in(one, name)]
     if not callable(found):
-        raise ConfigError(f"{name} is a {type(found).__name__}, not a tool, a function or a list of them")
+        raise ConfigError(f"{name} is {kind(found)}, not a tool, a function or a list of them")
     return [tool(found)]

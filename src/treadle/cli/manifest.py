@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treadle.cli.exits import Exit
-from treadle.cli.loading import load
+from treadle.cli.loading import kind, load
 from treadle.cli.terminal import complain, neutral
 from treadle.errors import ConfigError
 
@@ -42,7 +42,7 @@ def _agent(name: str) -> Agent[Any, Any]:
 
     found = load(name)
     if not isinstance(found, Agent):
-        raise ConfigError(f"{name} is a {type(found).__name__}, not an Agent")
+        raise ConfigError(f"{name} is {kind(found)}, not an Agent")
     return found
 
 

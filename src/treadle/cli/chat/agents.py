@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
+import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,7 @@ class Agents:
         own = given is None or settings.origin("model").startswith("flag")  # an agent has its model
         self._name: str | None = settings.model if own else None
         self._made: Agent[Any, Any] | None = None
+        self._models: dict[tuple[str, str | None], Model] = {}  # made here, by name and address
         self._holding: asyncio.Task[None] | None = None
         self._choosing = asyncio.Lock()
         self._started = asyncio.Event()
@@ -83,7 +85,7 @@ class Agents:
         if model is not None:
             self._name, self._base_url = model, None
         if effort is not None:
-            self.effort = effort
+            self.effort = effort or None  # an empty one leaves it to the model
         self._made = None
         try:
             await self.agent()
@@ -102,6 +104,14 @@ class Agents:
             self._made = await asyncio.to_thread(self._make, tools)
         return self._made
 
+    async def next_run(self) -> Agent[Any, Any]:
+        """The agent of a run that begins. No other one goes on, so what models before it hold is ended."""
+        agent = await self.agent()
+        kept = self._key
+        for key in [key for key in self._models if key != kept]:
+            await _close(self._models.pop(key))
+        return agent
+
     async def choose(self) -> None:
         """Settles the model where neither the settings nor an agent name one, and says which it is."""
         from treadle.cli.choice import choose
@@ -119,10 +129,8 @@ class Agents:
             if not self._started.is_set():  # a server may take its time, or for ever
                 self._holding.cancel()
             await asyncio.wait([self._holding])
-        models = [agent.model for agent in (self.given, self._made) if agent is not None]
-        for model in {id(model): model for model in models}.values():
-            if (aclose := getattr(model, "aclose", None)) is not None:
-                await aclose()
+        for model in (*self._models.values(), *([self.given.model] if self.given is not None else [])):
+            await _close(model)
 
     def _make(self, tools: Sequence[Tool[..., Any]]) -> Agent[Any, Any]:
         from treadle import Agent
@@ -159,16 +167,25 @@ class Agents:
             changes["hooks"] = {"before_tool": given.hooks.before, "after_tool": given.hooks.after}
         return dataclasses.replace(given, **changes)
 
+    @property
+    def _key(self) -> tuple[str, str | None]:
+        return self._name or "", self._base_url
+
     def _model(self) -> Model:
+        """The model of that name: the same one as long as it goes by it, since a local one takes long to load."""
+        if (model := self._models.get(self._key)) is None:
+            model = self._models[self._key] = self._new_model(*self._key)
+        return model
+
+    def _new_model(self, full_name: str, base_url: str | None) -> Model:
         from treadle.providers import resolve
 
-        assert self._name is not None
-        provider, _, name = self._name.partition(":")
+        provider, _, name = full_name.partition(":")
         if provider == "local":
             from treadle.providers.local import LocalModel
 
             return LocalModel(name, on_load=self._loading(Path(name).name))
-        return resolve(self._name, base_url=self._base_url)
+        return resolve(full_name, base_url=base_url)
 
     def _loading(self, name: str) -> Callable[[float], None]:
         """Tells that a model is being loaded, more and more seldom."""
@@ -222,6 +239,9 @@ class Agents:
         """Returns when the servers of the settings have started, or have failed to."""
         if not self._settings.mcp or self.given is not None:
             return
+        # In a thread: it takes a second, in which no key would be answered. Where it is not there, the servers say so.
+        with contextlib.suppress(ImportError):
+            await asyncio.to_thread(importlib.import_module, "mcp")
         if self._holding is None:
             from treadle.cli.mcp import load_servers
 
@@ -257,3 +277,8 @@ async def _fault(starting: Awaitable[object]) -> str | None:
     except Exception as error:  # noqa: BLE001 - the others are to be had, whatever went wrong with one
         return f"an MCP server could not be started: {type(error).__name__}: {error}"
     return None
+
+
+async def _close(model: Model) -> None:
+    if (aclose := getattr(model, "aclose", None)) is not None:
+        await aclose()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.input.posix_pipe import PosixPipeInput
@@ -310,12 +311,18 @@ class App:
             self._output.on_gone = lambda: self.leave(128 + signal.SIGHUP)
         if signals is not None:
             signals.on_first = lambda: loop.call_soon_threadsafe(self.leave, signals.code)
-        before = signal.getsignal(signal.SIGHUP)
-        loop.add_signal_handler(signal.SIGHUP, self.leave, 128 + signal.SIGHUP)
+        handlers: dict[int, Callable[[], object]] = {
+            signal.SIGHUP: partial(self.leave, 128 + signal.SIGHUP),
+            signal.SIGCONT: self._inline.continued,
+        }
+        before = {number: signal.getsignal(number) for number in handlers}
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
         try:
             yield
         finally:
-            loop.remove_signal_handler(signal.SIGHUP)
-            signal.signal(signal.SIGHUP, before)
+            for number, old in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, old)
             if signals is not None:
                 signals.on_first = None

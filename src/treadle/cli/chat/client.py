@@ -65,7 +65,7 @@ class Client:
             face,
             parts.store,
             session,
-            agent=parts.agents.agent,
+            agent=parts.agents.next_run,
             message=self._message,
             sent=self._outputs_sent,
             shown=self.pastes.shown,

@@ -113,10 +113,11 @@ async def _model(client: Client, argument: str) -> None:
 async def _effort(client: Client, argument: str) -> None:
     agents = client.parts.agents
     if not argument:
-        client.face.note(f"the effort is {agents.effort or 'left to the model'}; /effort low, medium, high changes it")
+        now = agents.effort or "left to the model"
+        client.face.note(f"the effort is {now}; /effort low, medium, high changes it, /effort default leaves it")
         return
-    await agents.use(effort=argument)
-    client.face.note(f"the effort is {agents.effort} from the next message on")
+    await agents.use(effort="" if argument == "default" else argument)
+    client.face.note(f"the effort is {agents.effort or 'left to the model'} from the next message on")
 
 
 async def _mode(client: Client, argument: str) -> None:

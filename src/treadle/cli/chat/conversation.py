@@ -195,6 +195,8 @@ class Conversation:
             return False
         finally:
             self._run = None
+            if run is not None and not self._in_run and await self._has_begun(run.id):
+                self._begun()
             if run is None or not self._in_run:  # nothing was sent
                 self.queue[:0] = [text, *self._steered]
             else:
@@ -206,8 +208,19 @@ class Conversation:
         async with run:
             async for event in run:
                 if isinstance(event, RunStart) and not self._in_run:  # it is stored
-                    self._in_run = True
-                    self._sent()
+                    self._begun()
+
+    def _begun(self) -> None:
+        self._in_run = True
+        self._sent()
+
+    async def _has_begun(self, run_id: str) -> bool:
+        """Whether the session has the run: it may have been cancelled just as its first event was stored."""
+        with contextlib.suppress(TreadleError):
+            async for stored in self.store.read(self.session):
+                if isinstance(stored.event, RunStart) and stored.event.run_id == run_id:
+                    return True
+        return False
 
 
 def said(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import termios
 from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application import Application
@@ -105,6 +106,13 @@ class Inline(Application[int]):
         if self.context is not None:
             self.context.copy().run(self._on_resize)
 
+    def continued(self) -> None:
+        """The process was stopped and goes on: draws anew where the terminal was somebody else's meanwhile."""
+        if self.is_running and not self._running_in_terminal and _reads_lines(self.input.fileno()):
+            self.input.raw_mode().__enter__()  # left with the one that the application is in
+            self.renderer.reset()
+            self.invalidate()
+
     def _on_resize(self) -> None:
         """Draws anew, once the size stays as it is. The library calls this."""
         if self._quiet is not None:
@@ -147,6 +155,14 @@ class Inline(Application[int]):
             ]
             more += max(0, -(-max(cells, default=0) // width) - 1)
         return more
+
+
+def _reads_lines(descriptor: int) -> bool:
+    """Whether a terminal is as a shell wants it."""
+    try:
+        return bool(termios.tcgetattr(descriptor)[3] & termios.ICANON)
+    except (OSError, termios.error):
+        return False
 
 
 def quiet_seconds(environ: Mapping[str, str]) -> float:

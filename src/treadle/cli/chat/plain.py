@@ -19,6 +19,7 @@ from treadle.cli.chat.reading_lines import Lines
 from treadle.cli.chat.streams import printed_above
 from treadle.cli.exits import Exit
 from treadle.cli.terminal import LONGEST, one_line
+from treadle.errors import ConfigError
 from treadle.events import RunFinish
 
 if TYPE_CHECKING:
@@ -56,7 +57,10 @@ class Plain:
     async def run(
         self, banner: Sequence[str] = (), begin: Callable[[], None] = lambda: None, signals: Signals | None = None
     ) -> int:
-        """Runs until the input ends or the person leaves; the exit code. Whatever was started has ended then."""
+        """Runs until the input ends or the person leaves; the exit code. Whatever was started has ended then.
+
+        Raises `ConfigError` where neither a person nor anything else says a word.
+        """
         loop = asyncio.get_running_loop()
         with self._signals(loop, signals), printed_above(self):
             if self._person:
@@ -65,7 +69,9 @@ class Plain:
             self._prompt()
             tasks = [loop.create_task(self._read()), loop.create_task(self.client.leaving.wait())]
             try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
             finally:
                 for task in tasks:
                     task.cancel()
@@ -80,7 +86,9 @@ class Plain:
         self._output.end_prompt()
 
     async def _read(self) -> None:
+        empty = True
         while not self.client.leaving.is_set() and (line := await self._lines.next()) is not None:
+            empty = empty and not line.strip()
             self._output.entered()
             self._take(line)
             if not self._person:
@@ -89,11 +97,12 @@ class Plain:
         if self._begun and not self._person:
             self._take("")
             await self.client.settled()
+        if empty and not self._person and not self.client.leaving.is_set():
+            raise ConfigError("standard input has no message; write one a line there, or `treadle run PROMPT`")
 
     def _take(self, line: str) -> None:
         """Does what a line says: it answers what is asked, or goes to the client once no backslash ends it."""
         if self._person and self._asking.takes(line):
-            self._asking.look()
             return
         if line.endswith("\\"):
             self._begun.append(line[:-1])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from treadle.cli.exits import Exit
 from treadle.cli.terminal import neutral
@@ -92,10 +93,13 @@ def streams_of_this_process() -> PlainOutput:
     for stream in (sys.stdout, sys.stderr):
         if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
             reconfigure(errors="replace")
-    out, side = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    nowhere = cast("TextIO", _Nowhere())
+    out, side = sys.stdout or nowhere, sys.stderr or nowhere
     return PlainOutput(out, out if out.isatty() else side)
 
 
-def _nowhere() -> TextIO:
-    """What a stream is that was closed before the start."""
-    return Path(os.devnull).open("w", encoding="utf-8")
+class _Nowhere(io.TextIOBase):
+    """A stream in the place of one that was closed before the start."""
+
+    def write(self, text: str) -> int:
+        return len(text)

@@ -62,11 +62,11 @@ def can_draw() -> bool:
 
 def _agent(name: str) -> Agent[Any, Any]:
     from treadle import Agent
-    from treadle.cli.loading import load
+    from treadle.cli.loading import kind, load
 
     found = load(name)
     if not isinstance(found, Agent):
-        raise ConfigError(f"{name} is a {type(found).__name__}, not an Agent")
+        raise ConfigError(f"{name} is {kind(found)}, not an Agent")
     return found
 
 

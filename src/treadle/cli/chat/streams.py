@@ -7,6 +7,8 @@ import contextlib
 import io
 import os
 import sys
+import threading
+from collections import deque
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
     from treadle.cli.chat.conversation import Face
     from treadle.cli.chat.inline import SteadyOutput
+
+_AT_ONCE = 50  # lines
 
 
 def terminal_output() -> SteadyOutput:
@@ -37,7 +41,7 @@ def terminal_output() -> SteadyOutput:
 def printed_above(face: Face) -> Iterator[None]:
     """Whatever prints meanwhile, a tool for instance, prints above the prompt."""
     loop = asyncio.get_running_loop()
-    lines = _Lines(lambda line: loop.call_soon_threadsafe(face.output, line))
+    lines = _Lines(loop.call_soon_threadsafe, face.output)
     stream = cast("TextIO", lines)
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
         try:
@@ -47,24 +51,44 @@ def printed_above(face: Face) -> Iterator[None]:
 
 
 class _Lines(io.TextIOBase):
-    """Takes text and gives whole lines on."""
+    """Takes text of any thread and gives whole lines on, some at a time, so that the loop has time for keys."""
 
-    def __init__(self, say: Callable[[str], object]) -> None:
+    def __init__(self, soon: Callable[[Callable[[], None]], object], say: Callable[[str], object]) -> None:
         super().__init__()
+        self._soon = soon
         self._say = say
         self._rest = ""
+        self._lines: deque[str] = deque()
+        self._lock = threading.Lock()
 
     def finish(self) -> None:
-        """Gives on what is left: a line without its end."""
+        """Gives on what is left, also a line without its end."""
         if self._rest:
             self.write("\n")
+        while self._lines:
+            self._give()
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._say(line)
+        with self._lock:
+            waiting = bool(self._lines)
+            *lines, self._rest = (self._rest + text).split("\n")
+            self._lines += lines
+        if lines and not waiting:
+            self._ask()
         return len(text)
+
+    def _ask(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._soon(self._give)
+
+    def _give(self) -> None:
+        with self._lock:
+            lines = [self._lines.popleft() for _ in range(min(_AT_ONCE, len(self._lines)))]
+            more = bool(self._lines)
+        if lines:
+            self._say("".join(f"{line}\n" for line in lines))
+        if more:
+            self._ask()
