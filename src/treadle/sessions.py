@@ -164,8 +164,9 @@ def _last_answer(messages: Sequence[Message]) -> int:
 def conversation(events: Iterable[Event], *, originals: bool = False) -> tuple[Message, ...]:
     """What the next request of a session begins with, from its log or from any beginning of it.
 
-    Summaries stand for what was compacted; with `originals` all that was said is there in their place. Calls that were never answered have error results, unless the last run
-    paused on them: then they are open, as `Agent.resume` takes them.
+    Summaries stand for what was compacted; with `originals` all that was said is there in their place. Calls that were
+    never answered have error results, unless the last run paused on them: then they are open, as `Agent.resume` takes
+    them.
     """
     fold = SessionFold(originals=originals)
     for event in events:

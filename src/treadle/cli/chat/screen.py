@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from treadle import Event, Message
     from treadle.cli.chat.view import View
 
-TICK_SECONDS = 0.1
+TICK_SECONDS = 0.125
 HINT_SECONDS = 2.0
 PIECE = 2000  # characters that the view is given at once
 FEED_SECONDS = 0.05  # after which keys are looked at again, however much text there is
