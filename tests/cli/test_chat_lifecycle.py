@@ -12,7 +12,7 @@ from typing import Any, Self
 import pytest
 
 from support.client import Heard, make_client, make_parts
-from treadle import RunStart, ToolStart, UserMessage, tool
+from treadle import RunFinish, RunStart, ToolStart, UserMessage, tool
 from treadle.cli import main
 from treadle.cli.chat.client import Client
 from treadle.cli.chat.streams import printed_above
@@ -91,6 +91,20 @@ async def test_a_run_that_is_cancelled_before_it_has_begun_gives_its_line_back(s
     async with asyncio.timeout(BOUND):
         await client.settled()
     assert face.given_back == ["first\nand then"] and face.said[-1] == "note: interrupted"
+
+
+@pytest.mark.parametrize("line", ["first", "!true", "/undo"])
+async def test_what_is_cancelled_in_the_turn_it_is_entered_ends_and_is_told(start, line: str) -> None:
+    client, face = start(ScriptedModel("Second."))
+    client.enter(line)
+    assert client.conversation.cancel() and client.conversation.cancel()
+    async with asyncio.timeout(BOUND):
+        await client.settled()
+    assert face.given_back == [line] * (line == "first") and face.said[-1] == "note: interrupted"
+    client.enter("second")
+    async with asyncio.timeout(BOUND):
+        await client.settled()
+    assert not client.conversation.busy and isinstance(face.events[-1], RunFinish)
 
 
 async def test_what_a_cancelled_run_was_steered_with_and_has_not_taken_is_given_back(start) -> None:

@@ -138,8 +138,8 @@ class Conversation:
         """Ends what goes on. The conversation stays valid, with what was shown. False where nothing does."""
         if self._work is None:
             return False
-        if not self._work.cancelling():  # a second time would cut short what ends the tools
-            self._work.cancel()
+        # Soon, and not now: what is cancelled before it has begun never begins, and so never tells of its end.
+        asyncio.get_running_loop().call_soon(_cancel_once, self._work)
         return True
 
     async def idle(self) -> None:
@@ -209,6 +209,7 @@ class Conversation:
             async for event in run:
                 if isinstance(event, RunStart) and not self._in_run:  # it is stored
                     self._begun()
+                await self.face.room()
 
     def _begun(self) -> None:
         self._in_run = True
@@ -221,6 +222,11 @@ class Conversation:
                 if isinstance(stored.event, RunStart) and stored.event.run_id == run_id:
                     return True
         return False
+
+
+def _cancel_once(work: asyncio.Task[None]) -> None:
+    if not work.cancelling():  # a second time would cut short what ends the tools
+        work.cancel()
 
 
 def said(error: BaseException) -> str:
