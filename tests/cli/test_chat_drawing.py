@@ -12,7 +12,7 @@ import pytest
 from prompt_toolkit.data_structures import Size
 
 from support.client import Heard, make_parts
-from treadle import Agent, TextDelta
+from treadle import Agent
 from treadle.cli.chat.building import build
 from treadle.cli.chat.client import Client
 from treadle.cli.chat.inline import SteadyOutput, quiet_seconds, shows_notices
@@ -22,8 +22,8 @@ from treadle.cli.chat.view import View
 from treadle.cli.settings import Trust, load_settings, paths
 from treadle.cli.stored import session_store
 from treadle.errors import ConfigError
-from treadle.events import ReasoningDelta, RunFinish, RunStart
-from treadle.messages import ModelRef
+from treadle.events import ModelFinish, ReasoningDelta, RunFinish, RunStart, TextDelta
+from treadle.messages import AssistantMessage, ModelRef, TextPart
 from treadle.testing import ScriptedModel
 from treadle.usage import StopReason, Usage
 
@@ -112,7 +112,7 @@ async def test_text_reaches_the_view_once_a_tick_and_in_its_order() -> None:
         screen.event(ReasoningDelta(text))
     for text in ("One ", "two ", "three."):
         screen.event(TextDelta(text))
-    assert view.fed == ["RunStart", "ReasoningDelta Hmm."]
+    assert view.fed == ["RunStart"]
     screen.note("by the way")
     assert view.fed[2:] == ["TextDelta One two three."]
     screen.event(TextDelta("And four."))
@@ -124,7 +124,8 @@ async def test_text_reaches_the_view_once_a_tick_and_in_its_order() -> None:
     assert shown.index("by the way") < shown.index("And four.")
 
 
-async def test_text_that_comes_faster_than_it_can_be_shown_waits_and_keys_do_not() -> None:
+@pytest.mark.parametrize("whole", [False, True])
+async def test_text_that_comes_faster_than_it_can_be_shown_waits_and_keys_do_not(whole: bool) -> None:
     ticks, sheet = itertools.count(), Sheet()
     screen = Screen(
         View("none"), sheet, busy=lambda: True, give_back=print, changed=lambda: None, clock=lambda: next(ticks) / 50
@@ -138,13 +139,18 @@ async def test_text_that_comes_faster_than_it_can_be_shown_waits_and_keys_do_not
 
     looking = asyncio.create_task(keys())
     screen.event(RunStart(None, ModelRef("a", "b"), ()))
-    screen.event(TextDelta("".join(f"{number}\n\n" for number in range(5000))))
+    text = "".join(f"{number}\n\n" for number in range(5000))
+    if not whole:
+        screen.event(TextDelta(text))
+    model = ModelRef("a", "b")
+    screen.event(ModelFinish(AssistantMessage((TextPart(text),)), Usage(), StopReason.END, model))
+    screen.note("the end")
     await screen.room()
     looking.cancel()
     assert len(set(seen)) > 5
     screen.event(RunFinish(Usage(), 1, StopReason.END))
     screen.close()
-    assert [line for line in sheet.lines if line] == [str(number) for number in range(5000)]
+    assert [line for line in sheet.lines if line] == [*map(str, range(5000)), "the end"]
 
 
 @pytest.fixture

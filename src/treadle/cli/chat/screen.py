@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
 from treadle.cli.terminal import LONGEST, one_line
-from treadle.events import ReasoningDelta, RunFinish, RunStart, TextDelta
+from treadle.events import ModelFinish, ModelRetry, ReasoningDelta, RunFinish, RunStart, StepStart, TextDelta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,8 +69,9 @@ class Screen:
         self._take_back = give_back
         self._on_change = changed
         self._clock = clock
-        self._deltas: list[TextDelta | ReasoningDelta] = []
-        self._size = 0  # of the text in them
+        self._waiting: deque[Event | Callable[[int], list[str]]] = deque()  # what no lines are made of yet
+        self._size = 0  # of the text in it
+        self._streamed = False  # some of the step's answer
         self._lines: list[str] = []
         self._live: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -79,14 +82,13 @@ class Screen:
 
     def event(self, event: Event) -> None:
         """Shows how the log goes on, at the next tick."""
-        if type(event) is TextDelta or type(event) is ReasoningDelta:
-            if self._deltas and type(self._deltas[0]) is not type(event):
-                self._feed()
-            self._deltas.append(event)
-            self._size += len(event.text)
-            self._tick_soon()
-            return
-        self._feed(event)
+        if isinstance(event, StepStart | ModelRetry):
+            self._streamed = False
+        elif isinstance(event, ModelFinish) and not self._streamed and event.message.text:  # it came whole
+            self._wait(TextDelta(text=event.message.text))
+        self._wait(event)
+        if not isinstance(event, TextDelta | ReasoningDelta):
+            self._feed_some()
         self._tick_soon()
         if isinstance(event, RunStart):
             self._began = self._clock()
@@ -177,34 +179,47 @@ class Screen:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._feed()
+        while self._waiting:
+            self._feed_some()
         lines, self._lines = self._lines, []
         self._paper.print_above(lines)
 
-    def _feed(self, *events: Event) -> None:
-        """Has the view make lines of all the text that has come since, which it does once a tick, and of `events`."""
-        while self._deltas:
-            self._feed_some()
-        for event in events:
-            self._lines += self.view.feed(event, self._clock(), self.width)
+    def _wait(self, event: Event) -> None:
+        """Puts an event behind what waits, a long text in pieces. `room` waits for text."""
+        if not isinstance(event, TextDelta | ReasoningDelta):
+            self._waiting.append(event)
+            return
+        self._streamed |= isinstance(event, TextDelta)
+        self._size += len(event.text)
+        for begin in range(0, len(event.text), PIECE):
+            self._waiting.append(msgspec.structs.replace(event, text=event.text[begin : begin + PIECE]))
 
     def _feed_some(self) -> None:
-        """Has the view make lines of the text that has come since, for as long as nobody notices."""
-        if not self._deltas:
-            return
-        first, text = self._deltas[0], "".join(delta.text for delta in self._deltas)
-        end, begun = 0, self._clock()
-        while end < len(text) and self._clock() - begun <= FEED_SECONDS:
-            piece = msgspec.structs.replace(first, text=text[end : end + PIECE])
-            self._lines += self.view.feed(piece, self._clock(), self.width)
-            end += PIECE
-        self._deltas = [msgspec.structs.replace(first, text=text[end:])] if end < len(text) else []
-        self._size = max(0, len(text) - end)
+        """Has the view make lines of what waits, in its order, for as long as nobody notices."""
+        begun = self._clock()
+        while self._waiting and self._clock() - begun <= FEED_SECONDS:
+            first = self._waiting.popleft()
+            if callable(first):
+                self._lines += first(self.width)
+                continue
+            if isinstance(first, TextDelta | ReasoningDelta):
+                first = self._piece(first)
+            self._lines += self.view.feed(first, self._clock(), self.width)
+
+    def _piece(self, first: TextDelta | ReasoningDelta) -> Event:
+        """As much text as the view is given at once: of `first`, and of what follows of its kind."""
+        texts, size = [first.text], len(first.text)
+        while size < PIECE and self._waiting and type(self._waiting[0]) is type(first):
+            texts.append(cast("TextDelta", self._waiting.popleft()).text)
+            size += len(texts[-1])
+        self._size -= size
+        return msgspec.structs.replace(first, text="".join(texts))
 
     def _add(self, made: Callable[[Any, int], list[str]], what: Any) -> None:
-        self._feed_some()
-        self._lines += made(what, self.width)
+        self._waiting.append(partial(made, what))
         self.flush()
+        if self._waiting and not self.away:
+            self._tick_soon()
 
     def _tick_soon(self) -> None:
         if self._timer is None:
@@ -213,5 +228,5 @@ class Screen:
     def _tick(self) -> None:
         self._timer = None
         self.flush()
-        if self._busy():
+        if self._busy() or self._waiting:
             self._tick_soon()
