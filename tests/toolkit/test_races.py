@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SWAPS = 50_000
+ROUNDS = 4  # at most: on a busy machine an operation may miss one side in a round
 SWAPPER = """
     import ctypes, os, sys
     folder, swaps = sys.argv[1], int(sys.argv[2])
@@ -90,11 +91,14 @@ def test_no_operation_of_a_root_touches_the_outside_in_fifty_thousand_swaps(aren
                 if name == "list":
                     assert "secret.txt" not in [entry.name for entry in result.entries]
 
-    with swapping(arena, SWAPS) as process:
-        work(process)
-    assert snapshot(outside) == before
-    # The race was one: operations met both the directory and the link. On a busy machine not each of them does.
-    assert seen["done"] == set(operations) and len(seen["refused"]) > len(operations) // 2
+    for _ in range(ROUNDS):
+        with swapping(arena, SWAPS) as process:
+            work(process)
+        assert snapshot(outside) == before
+        if seen["done"] == seen["refused"]:
+            break
+    # The race was one: each operation met both the directory and the link.
+    assert seen["done"] == seen["refused"] == set(operations)
 
 
 async def test_no_tool_touches_the_outside_while_everything_is_swapped(arena: Path, outside: Path, backend):
