@@ -191,6 +191,9 @@ class Screen:
             return
         self._streamed |= isinstance(event, TextDelta)
         self._size += len(event.text)
+        if len(event.text) <= PIECE:  # as nearly all are
+            self._waiting.append(event)
+            return
         for begin in range(0, len(event.text), PIECE):
             self._waiting.append(msgspec.structs.replace(event, text=event.text[begin : begin + PIECE]))
 
